@@ -27,9 +27,21 @@ def same_runs(one, other):
         np.testing.assert_array_equal(a, b)
 
 
-def stirred(model, size=0.3):
+class Errors(torch.nn.Module):
+    """A model that is called for its errors."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, x, y):
+        """Errors of these labels."""
+        return self.model.errors(x, y)
+
+
+def stirred(model, size=0.3, seed=0):
     """The model with noise on every parameter, so that no value hides it; matrices are then not symmetric."""
-    generator = make_generator("stir")
+    generator = make_generator("stir", seed=seed)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter += size * torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
@@ -78,6 +90,25 @@ def deep_prompt(n=20, d=3, batch=5, dtype=torch.float64) -> Prompt:
     """Prompts of a fast drift."""
     task = DriftingRegression(d=d, n=n, gamma=0.9, sigma_e=0.5)
     return task.sample(batch, generator=make_generator("deep prompts"), dtype=dtype)
+
+
+class Replay(DriftingRegression):
+    """A task whose samples are the prompts of one pool in their order: the same whatever is asked at a time.
+
+    Notes down how many it was asked for, and in which dtype.
+    """
+
+    def __init__(self, total):
+        super().__init__(d=3, n=8, gamma=0.9, sigma_e=0.3)
+        pool = super().sample(total, generator=make_generator("replay"), dtype=torch.float64)
+        object.__setattr__(self, "pool", pool)
+        object.__setattr__(self, "asked", [])
+
+    def sample(self, batch, *, generator, dtype=torch.float32, device=None):
+        """The next prompts of the pool."""
+        start = sum(asked for asked, _ in self.asked)
+        self.asked.append((batch, dtype))
+        return Prompt(*(a[start : start + batch].to(dtype) for a in vars(self.pool).values()))
 
 
 def normal(*shape, name="memformer", seed=0):

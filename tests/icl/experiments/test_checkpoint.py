@@ -29,10 +29,13 @@ TASK = DriftingRegression(d=3, n=6, gamma=0.9)
 CONFIG = Config(20, 8, AdamW(lr=0.05), warm_up=5, anneal_to=0.1, clip=0.5)
 
 
-def train(path, before=lambda step: None, config=CONFIG):
+def layer(d=3, dtype=torch.float64, lam=0.8, kind=OneLayerGLA):
+    return kind(d, lam=lam, scale=0.3, generator=make_generator("start"), dtype=dtype)
+
+
+def train(path, before=lambda step: None):
     """A model, its run and its two streams; `before` is called in each step's loss."""
-    model = OneLayerGLA(3, lam=0.8, scale=0.3, generator=make_generator("start"), dtype=torch.float64)
-    noise, generator = make_generator("noise"), make_generator("prompts")
+    model, noise, generator = layer(), make_generator("noise"), make_generator("prompts")
     now = [0]
 
     def loss(model, prompt):
@@ -44,9 +47,8 @@ def train(path, before=lambda step: None, config=CONFIG):
         now[0] = step
         torch.rand(1, generator=noise)
 
-    extra = {"noise": noise}
-    options = {"extra_generators": extra, "checkpoint": path, "checkpoint_every": 4, "callback": callback}
-    run = fit(model, loss, TASK, config, generator=generator, **options)
+    options = {"extra_generators": {"noise": noise}, "checkpoint": path, "checkpoint_every": 4, "callback": callback}
+    run = fit(model, loss, TASK, CONFIG, generator=generator, **options)
     return model, run, (generator, noise)
 
 
@@ -140,12 +142,12 @@ def test_a_finished_training_returns_at_once(tmp_path):
     assert path.stat() == before or path.stat().st_mtime_ns == before.st_mtime_ns
 
 
-def interrupting(step, error=KeyboardInterrupt):
-    """A callback that raises at a step."""
+def interrupting(step):
+    """What interrupts a training at a step."""
 
     def before(now):
         if now == step:
-            raise error
+            raise KeyboardInterrupt
 
     return before
 
@@ -181,7 +183,7 @@ def test_a_diverged_training_leaves_a_proven_checkpoint(tmp_path):
     path = tmp_path / "diverging"
 
     def attempt():
-        model, seen = OneLayerGLA(3, lam=0.8, scale=0.3, generator=make_generator("start")), []
+        model, seen = layer(dtype=torch.float32), []
 
         def loss(model, prompt):
             value = plain(model, prompt)
@@ -196,27 +198,13 @@ def test_a_diverged_training_leaves_a_proven_checkpoint(tmp_path):
     tensors, notes = checkpoint.read(path)
     assert notes["step"] == 4
     assert said.startswith("training diverged at step 6: losses inf, before it ")
-    assert said.endswith(f"before it {fit_losses(5)[-1]}")
+    untroubled = fit(layer(dtype=torch.float32), plain, TASK, CONFIG, generator=make_generator("prompts"))
+    assert said.endswith(f"before it {untroubled.losses[4]}")
     assert torch.equal(model.W_V, tensors["model/W_V"])
     assert torch.equal(model.W_KQ, tensors["model/W_KQ"])
     again, words = attempt()
     assert words == said
     assert torch.equal(again.W_V, model.W_V)
-
-
-def fit_losses(steps):
-    """Losses of the first steps of the training above."""
-    model, losses = OneLayerGLA(3, lam=0.8, scale=0.3, generator=make_generator("start")), []
-
-    def loss(model, prompt):
-        losses.append(plain(model, prompt))
-        if len(losses) > steps:
-            raise KeyboardInterrupt
-        return losses[-1]
-
-    with pytest.raises(KeyboardInterrupt):
-        fit(model, loss, TASK, CONFIG, generator=make_generator("prompts"))
-    return [value.item() for value in losses[:steps]]
 
 
 @pytest.fixture(scope="module")
@@ -229,64 +217,30 @@ def halfway(tmp_path_factory):
 
 
 def go_on(path, *, config=CONFIG, task=TASK, model=None, extra=("noise",)):
-    model = model or OneLayerGLA(3, lam=0.8, scale=0.3, generator=make_generator("start"), dtype=torch.float64)
-    further = {name: make_generator(name) for name in extra}
-    return fit(
-        model, plain, task, config, generator=make_generator("prompts"), extra_generators=further, checkpoint=path
-    )
-
-
-def rewritten(path, **changes):
-    """The same tensors, with other notes: a checkpoint that another program or machine would have written."""
-    tensors, notes = checkpoint.read(path)
-    checkpoint.write(path, tensors, notes | changes)
+    given = {"generator": make_generator("prompts"), "extra_generators": {name: make_generator(name) for name in extra}}
+    return fit(model or layer(), plain, task, config, **given, checkpoint=path)
 
 
 class Twin(OneLayerGLA):
     """The same parameters under another name."""
 
 
-def layer(d=3, dtype=torch.float64, lam=0.8, kind=OneLayerGLA):
-    return kind(d, lam=lam, scale=0.3, generator=make_generator("start"), dtype=dtype)
-
-
-def with_more():
-    model = layer()
-    model.bias = nn.Parameter(torch.zeros(2, dtype=torch.float64))
-    return model
-
-
-def with_less():
-    model = layer()
-    del model.W_V
-    return model
-
-
-def frozen():
-    model = layer()
-    model.W_V.requires_grad_(False)
-    return model
+def other(**changes):
+    return {"task": dataclasses.replace(TASK, **changes)}
 
 
 def configured(**changes):
-    return lambda path: go_on(path, config=dataclasses.replace(CONFIG, **changes))
+    return {"config": dataclasses.replace(CONFIG, **changes)}
 
 
 def optimised(**changes):
     return configured(optimiser=dataclasses.replace(CONFIG.optimiser, **changes))
 
 
-def other(**changes):
-    return lambda path: go_on(path, task=dataclasses.replace(TASK, **changes))
-
-
-def noted(**changes):
-    def call(path):
-        rewritten(path, **changes)
-        return go_on(path)
-
-    return call
-
+with_more, with_less, frozen = layer(), layer(), layer()
+with_more.bias = nn.Parameter(torch.zeros(2, dtype=torch.float64))
+del with_less.W_V
+frozen.W_V.requires_grad_(False)
 
 REFUSALS = {
     "steps": (configured(steps=30), r"config\.steps is 20 in the file and 30 here"),
@@ -300,36 +254,36 @@ REFUSALS = {
     "beta2": (optimised(beta2=0.9), r"config\.optimiser\.beta2 is 0\.999 in the file and 0\.9 here"),
     "first of two": (configured(steps=30, clip=1.0), r"config\.steps is 20 in the file and 30 here"),
     "another task": (
-        lambda path: go_on(path, task=SmoothDrift(d=3, n=6)),
+        {"task": SmoothDrift(d=3, n=6)},
         r"task\.class is 'icl\.tasks\.core\.DriftingRegression' in the file and 'icl\.tasks\.core\.SmoothDrift' here",
     ),
     "another drift": (other(gamma=0.8), r"task\.gamma is 0\.9 in the file and 0\.8 here"),
     "another covariance": (other(Lambda=np.diag([1.0, 1.0, 2.0])), r"task\.Lambda is \[\[1\.0, .* in the file and"),
     "other inputs": (other(inputs=UNIFORM), r"task\.inputs\.name is '.*' in the file and '.*' here"),
-    "another model": (lambda path: go_on(path, model=layer(kind=Twin)), r"model\.class is '.*OneLayerGLA' in .*Twin' "),
+    "another model": ({"model": layer(kind=Twin)}, r"model\.class is '.*OneLayerGLA' in .*Twin' "),
     "another dtype": (
-        lambda path: go_on(path, model=layer(dtype=torch.float32)),
+        {"model": layer(dtype=torch.float32)},
         r"model\.tensors\.W_V is 'torch\.float64 \(4, 4\) trained' in the file and 'torch\.float32 \(4, 4\) trained'",
     ),
     "another shape": (
-        lambda path: go_on(path, model=layer(d=4)),
+        {"model": layer(d=4)},
         r"model\.tensors\.W_V is '.*\(4, 4\) trained' in the file and '.*\(5, 5\) trained' here",
     ),
-    "a parameter more": (lambda path: go_on(path, model=with_more()), r"model\.tensors\.bias is '.*' here and not in"),
-    "a parameter less": (lambda path: go_on(path, model=with_less()), r"model\.tensors\.W_V is '.*' in .* not here"),
-    "a frozen one": (lambda path: go_on(path, model=frozen()), r"model\.tensors\.W_V is '.* trained' in the file and"),
-    "another lam": (lambda path: go_on(path, model=layer(lam=0.9)), r"model\.settings\.\.lam is 0\.8 in the file and"),
-    "a stream less": (lambda path: go_on(path, extra=()), r"streams\.noise is 'cpu' in the file and not here"),
-    "a stream more": (lambda path: go_on(path, extra=("noise", "b")), r"streams\.b is 'cpu' here and not in the file"),
-    "another torch": (
-        noted(torch="1.0.0"),
-        rf"torch is '1\.0\.0' in the file and '{re.escape(torch.__version__)}' here",
-    ),
-    "another device": (noted(device="cuda"), r"device is 'cuda' in the file and 'cpu' here"),
-    "a stream elsewhere": (
-        noted(streams={"generator": "cuda", "noise": "cpu"}),
-        r"streams\.generator is 'cuda' in the file and 'cpu' here",
-    ),
+    "a parameter more": ({"model": with_more}, r"model\.tensors\.bias is '.*' here and not in"),
+    "a parameter less": ({"model": with_less}, r"model\.tensors\.W_V is '.*' in .* not here"),
+    "a frozen one": ({"model": frozen}, r"model\.tensors\.W_V is '.* trained' in the file and"),
+    "another lam": ({"model": layer(lam=0.9)}, r"model\.settings\.\.lam is 0\.8 in the file and"),
+    "a stream less": ({"extra": ()}, r"streams\.noise is 'cpu' in the file and not here"),
+    "a stream more": ({"extra": ("noise", "b")}, r"streams\.b is 'cpu' here and not in the file"),
+    "another torch": ({}, rf"torch is '1\.0\.0' in the file and '{re.escape(torch.__version__)}' here"),
+    "another device": ({}, r"device is 'cuda' in the file and 'cpu' here"),
+    "a stream elsewhere": ({}, r"streams\.generator is 'cuda' in the file and 'cpu' here"),
+}
+#: What a checkpoint says that another program or machine would have written.
+NOTED = {
+    "another torch": {"torch": "1.0.0"},
+    "another device": {"device": "cuda"},
+    "a stream elsewhere": {"streams": {"generator": "cuda", "noise": "cpu"}},
 }
 
 
@@ -338,28 +292,20 @@ def test_another_trainings_checkpoint_is_refused(name, halfway, tmp_path):
     """A checkpoint of another config, task, model, set of streams, version of PyTorch or device is refused with its
     path and the first field that differs, both values; the file stays as it was.
     """
-    call, message = REFUSALS[name]
+    given, message = REFUSALS[name]
     path = tmp_path / "other.safetensors"
     path.write_bytes(halfway)
-    if name in ("another torch", "another device", "a stream elsewhere"):
-        with pytest.raises(ValueError, match=rf"^cannot go on from the checkpoint {path}: .*{message}"):
-            call(path)
-        before = path.read_bytes()
-        call = go_on
-    else:
-        before = halfway
+    tensors, notes = checkpoint.read(path)
+    checkpoint.write(path, tensors, notes | NOTED.get(name, {}))
+    before = path.read_bytes()
     with pytest.raises(ValueError, match=rf"^cannot go on from the checkpoint {path}: .*{message}"):
-        call(path)
+        go_on(path, **given)
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
 
 
-def foreign(path):
-    safetensors.torch.save_file({"a": torch.zeros(3)}, path)
-
-
-def foreign_with_notes(path):
-    safetensors.torch.save_file({"a": torch.zeros(3)}, path, {"format": "pt"})
+def foreign(path, notes=None):
+    safetensors.torch.save_file({"a": torch.zeros(3)}, path, notes)
 
 
 def of_another_format(path):
@@ -368,14 +314,18 @@ def of_another_format(path):
         checkpoint.write(path, {"losses": torch.zeros(3)}, {"step": 3})
 
 
+OF_ANOTHER = "it is a safetensors file of another program"
 FOREIGN = {
-    "another format": (of_another_format, "it is a safetensors file of another program"),
+    "another format": (of_another_format, OF_ANOTHER),
     "nothing": (lambda path: path.write_bytes(b""), "it is no safetensors file, or cut short"),
     "text": (lambda path: path.write_text("a checkpoint, honestly"), "it is no safetensors file"),
     "a pickle": (lambda path: torch.save({"a": torch.zeros(3)}, path), "it is no safetensors file"),
     "JSON": (lambda path: path.write_text(json.dumps({"step": 3})), "it is no safetensors file"),
-    "another program's": (foreign, "it is a safetensors file of another program"),
-    "another's with notes": (foreign_with_notes, "it is a safetensors file of another program"),
+    "another program's": (foreign, OF_ANOTHER),
+    "another's with notes": (
+        lambda path: foreign(path, {"format": "pt"}),
+        OF_ANOTHER,
+    ),
     "a folder": (lambda path: path.mkdir(), "it cannot be read: Is a directory"),
 }
 

@@ -5,6 +5,7 @@ import functools
 import numpy as np
 import pandas as pd
 import pytest
+import shared
 import torch
 from scipy import stats
 
@@ -18,24 +19,7 @@ from icl.tasks.series import mean_and_error
 TASK = DriftingRegression(d=3, n=8, gamma=0.9, sigma_e=0.3)
 LAM = torch.tensor([[0.5], [0.8], [1.0]], dtype=torch.float64)
 TOTAL = 300
-
-
-class Replay(DriftingRegression):
-    """The task again, whose samples are the prompts of one pool in their order: the same whatever is asked at a time.
-
-    Notes down how many it was asked for, and in which dtype.
-    """
-
-    def __init__(self, total=TOTAL):
-        super().__init__(**{name: getattr(TASK, name) for name in ("d", "n", "gamma", "sigma_e")})
-        pool = TASK.sample(total, generator=make_generator("comparison"), dtype=torch.float64)
-        object.__setattr__(self, "pool", pool)
-        object.__setattr__(self, "asked", [])
-
-    def sample(self, batch, *, generator, dtype=torch.float32, device=None):
-        start = sum(asked for asked, _ in self.asked)
-        self.asked.append((batch, dtype))
-        return Prompt(*(a[start : start + batch].to(dtype) for a in vars(self.pool).values()))
+Replay = functools.partial(shared.Replay, TOTAL)
 
 
 def layer(prompt, lam=0.8):
@@ -258,18 +242,6 @@ def test_future_labels_never_change_the_past(name):
     last = prompt.y.clone()
     last[:, -1] = 1e6
     assert torch.equal(one_step_ahead(METHODS[name], Prompt(prompt.x, last, prompt.w)), before)
-
-
-def test_several_predictions_of_a_model_are_each_of_them():
-    """A model's predictions (settings, batch) become (settings, batch, time), each as it is alone; bit for bit for the
-    same arithmetic, here to 1e-12.
-    """
-    prompt = Replay().sample(5, generator=unused(), dtype=torch.float64)
-    together = one_step_ahead(METHODS["layers"], prompt)
-    assert together.shape == (2, 5, 9)
-    for i, lam in enumerate((0.5, 0.9)):
-        alone = one_step_ahead(functools.partial(layer, lam=lam), prompt)
-        torch.testing.assert_close(together[i], alone, rtol=1e-12, atol=1e-12)
 
 
 def test_risk_against_clean_labels():

@@ -5,34 +5,17 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
+from shared import Replay
 
 from icl.experiments.evaluation import squared_error
 from icl.models.one_layer import features, predict_from_features
 from icl.profile import make_generator
-from icl.tasks import DriftingRegression, Prompt
+from icl.tasks import DriftingRegression
 from icl.theory import one_layer
 
 # Oracles
 
 TASK = DriftingRegression(d=3, n=8, gamma=0.9, sigma_e=0.3)
-
-
-class Replay(DriftingRegression):
-    """The task again, whose samples are the prompts of one pool in their order: the same whatever is asked at a time.
-
-    Notes down how many it was asked for, and how.
-    """
-
-    def __init__(self, total=1000):
-        super().__init__(**{name: getattr(TASK, name) for name in ("d", "n", "gamma", "sigma_e")})
-        pool = TASK.sample(total, generator=make_generator("evaluation"), dtype=torch.float64)
-        object.__setattr__(self, "pool", pool)
-        object.__setattr__(self, "asked", [])
-
-    def sample(self, batch, *, generator, dtype=torch.float32, device=None):
-        start = sum(self.asked)
-        self.asked.append(batch)
-        return Prompt(*(a[start : start + batch].to(dtype) for a in vars(self.pool).values()))
 
 
 def zero(prompt):
@@ -53,11 +36,12 @@ def test_squared_error_is_a_plain_mean(size):
     1,000 prompts in blocks of 1 to 1,000, last blocks of one prompt and half-full ones among them: each prompt counts
     the same. rtol 1e-12 for the mean, 1e-9 for the standard error, which is a difference.
     """
-    task = Replay()
+    task = Replay(1000)
     mean, error = squared_error(zero, task, 1000, generator=make_generator("unused"), size=size)
     squares = task.pool.y[:, -1].numpy() ** 2
-    assert max(task.asked) <= size
-    assert sum(task.asked) == 1000
+    asked = [batch for batch, _ in task.asked]
+    assert max(asked) <= size
+    assert sum(asked) == 1000
     np.testing.assert_allclose(mean, squares.mean(), rtol=1e-12)
     np.testing.assert_allclose(error, stats.sem(squares), rtol=1e-9)
 
@@ -69,12 +53,12 @@ def test_several_predictors_share_their_prompts(size):
     Three by four of them on 1,000 prompts; rtol 1e-12, 1e-9 for the standard error. The four that answer 0 have the
     same error, bit for bit.
     """
-    mean, error = squared_error(several, Replay(), 1000, generator=make_generator("unused"), size=size)
+    mean, error = squared_error(several, Replay(1000), 1000, generator=make_generator("unused"), size=size)
     assert mean.shape == error.shape == (3, 4)
     assert (mean[0] == mean[0, 0]).all()
     for at in np.ndindex(3, 4):
         alone = squared_error(
-            lambda p, at=at: several(p)[at], Replay(), 1000, generator=make_generator("unused"), size=size
+            lambda p, at=at: several(p)[at], Replay(1000), 1000, generator=make_generator("unused"), size=size
         )
         np.testing.assert_allclose(mean[at], alone[0], rtol=1e-12)
         np.testing.assert_allclose(error[at], alone[1], rtol=1e-9)
@@ -99,7 +83,7 @@ def test_the_same_error_everywhere_has_no_standard_error():
     Planted: without a guard several of them give NaN.
     """
     for miss in np.linspace(0.1, 5, 40):
-        task = Replay()
+        task = Replay(1000)
         mean, error = squared_error(
             lambda p, m=miss: p.y[:, -1] + m, task, 1000, generator=make_generator("unused"), size=300
         )

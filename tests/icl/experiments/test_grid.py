@@ -24,11 +24,10 @@ from icl.theory import floors
 # Oracles
 
 DRIFT = DriftingRegression(d=3, n=12, gamma=0.9, sigma_w=0.25)
-ZERO = filters.Filter(filters.Estimate, lambda state, x, y, y_hat: state)
 
 
 def zero(task):
-    return ZERO
+    return filters.zero()
 
 
 def rls(task):
@@ -118,18 +117,13 @@ def test_seeds_are_pooled_by_their_own_errors():
 # Properties
 
 TASKS = {f"γ = {g}": DriftingRegression(d=3, n=8, gamma=g) for g in (0.8, 0.95)}
-FORGETTING = 0.9
-
-
-def least_squares(task):
-    return filters.rls(FORGETTING, eps=0.01)
 
 
 def delta(task):
     return filters.delta_rule(0.2, lam=task.gamma)
 
 
-MAKERS = {"Kalman": filters.kalman, "RLS": least_squares, "delta": delta}
+MAKERS = {"Kalman": filters.kalman, "RLS": rls, "delta": delta}
 
 
 def grid(**changes):

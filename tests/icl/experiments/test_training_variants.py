@@ -379,19 +379,10 @@ def test_the_start_is_left_alone():
 
 
 def test_the_generator_decides():
-    """The same generator gives the same result, bit for bit, another another; torch's global generator does not move.
-
-    Steps continue: the first of several are those of a shorter training.
-    """
-    state = torch.get_rng_state()
+    """The same generator gives the same result, bit for bit, another another."""
     one, same, other = (trained(starts(), LAMS, seed=seed) for seed in (1, 1, 2))
     assert torch.equal(one, same)
     assert not torch.isin(one, other).any()
-    seen = []
-    longer = trained(starts(), LAMS, steps=8, seed=1, callback=lambda step, theta: seen.append(theta))
-    assert torch.equal(seen[5], one)
-    assert torch.equal(seen[8], longer)
-    assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_a_watcher_sees_every_step():
@@ -414,19 +405,6 @@ def test_a_watcher_sees_every_step():
         assert torch.equal(seen[step][1], trained(starts(), LAMS, steps=step))
     spoilt = trained(starts(), LAMS, callback=lambda step, theta: theta.zero_())
     assert torch.equal(spoilt, ended)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_dtype_of_the_start_is_that_of_the_training(dtype):
-    """Training has the dtype of the starts, prompts too: it ends where the model itself does in that dtype.
-
-    Tolerance 1e-4 of parameters of size 1, for float32.
-    """
-    theta = starts(dtype=dtype)
-    ended = trained(theta, LAMS)
-    assert ended.dtype == dtype
-    expected = [by_hand(each, float(lam), 5, DRIFT, AdamW()) for each, lam in zip(theta, LAMS, strict=True)]
-    np.testing.assert_allclose(ended.numpy(), np.stack(expected), rtol=0, atol=1e-4)
 
 
 @pytest.mark.one_draw("one training")
@@ -527,9 +505,3 @@ def test_side_by_side_is_a_plain_loop_bit_for_bit(dtype):
     expected = list(plainly(theta, LAMS, 20, optimiser))
     assert all(torch.equal(now, then) for now, then in zip(seen[1:], expected, strict=True))
     assert torch.equal(ended, expected[-1])
-
-
-def each(model, prompt):
-    """Losses of the five hidden units, each on its own."""
-    y_hat = torch.tanh(prompt.x[:, -1] @ model.first.T + model.frozen) * model.second
-    return (y_hat - prompt.y[:, -1:]).square().mean(0) / 2

@@ -220,20 +220,9 @@ def test_a_simplex_turns_back_from_what_is_no_number():
     assert simplex(lambda z: math.nan, [0.2], ceiling=7.0)[1] == 7.0
 
 
-def test_bad_settings_are_refused_by_name():
-    prompt, made = prompt_of(TASKS[0]), lambda d, lam: filters.rls(lam, eps=0.01)
-    with pytest.raises(ValueError, match="lam, or what it is less than 1, must be finite and > 0"):
-        tune(Tunable(made, {"lam": [0.9, 1.0]}, log_scale=("lam",)), prompt, rounds=2)
-    with pytest.raises(ValueError, match="linear must name settings that are not among the axes"):
-        Tunable(made, {"lam": [0.9]}, linear=("lam",))
-    with pytest.raises(ValueError, match="log_scale must be among the axes, lam, got"):
-        Tunable(made, {"lam": [0.9]}, log_scale=("mu",))
-    with pytest.raises(ValueError, match="axes must hold a setting to try"):
-        Tunable(made)
+def test_settings_that_were_not_tried_are_refused_by_name():
     tried = GridResult({"lam": [0.9, 0.8]}, torch.zeros(2, 3, 4))
     with pytest.raises(ValueError, match=r"lam must be one of the values tried, \[0.9, 0.8\], got 0.7"):
         tried.only(lam=0.7)
     with pytest.raises(ValueError, match="settings must be among lam, got 'mu'"):
         tried.only(mu=0.7)
-    with pytest.raises(ValueError, match="positions must leave some of 4"):
-        tried.losses(torch.zeros(3, 4), slice(4, None))

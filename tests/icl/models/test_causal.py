@@ -14,38 +14,57 @@ import torch
 from icl.experiments.evaluation import one_step_ahead
 from icl.models.causal import Causal, Normalised
 from icl.models.delta_layers import DeltaRule
-from icl.models.paper_conventions import BEST, LITERAL, Convention, FullStack
+from icl.models.paper_conventions import Convention, FullStack
 from icl.models.stacks import DeltaStack, GatedDeltaStack, GatedStack, Stack
 from icl.profile import make_generator
 from icl.tasks import Prompt
 
 # Oracles
 
-ROUNDING = 1e-11
-stirred, prompt = shared.stirred, shared.deep_prompt
-close = functools.partial(shared.close, rounding=ROUNDING)
+F64 = {"dtype": torch.float64}
+prompt = shared.deep_prompt
+close = functools.partial(shared.close, rounding=1e-11)
+READINGS = [Convention(r, s, sign) for r in (False, True) for s in (False, True) for sign in (1, -1)]
 
 
 @functools.cache
-def models(dtype=torch.float64):
-    """One of everything, with noise on every parameter; no test changes them."""
-    kwargs = {"scale": 0.2, "generator": make_generator("weights"), "dtype": dtype}
-    return {
-        "one layer": stirred(Stack(3, 1, dtype=dtype)),
-        "stack": stirred(Stack(3, 3, dtype=dtype)),
-        "shared": stirred(Stack(3, 3, lam=0.8, dtype=dtype)),
-        "normalised": Normalised(stirred(Stack(3, 3, dtype=dtype))),
-        "gated": stirred(GatedStack(3, 2, dtype=dtype)),
-        "channels": stirred(GatedStack(3, 2, channels=3, dtype=dtype)),
-        "delta": stirred(DeltaStack(3, 3, dtype=dtype)),
-        "gated delta": stirred(GatedDeltaStack(3, 3, dtype=dtype)),
-        "normalised delta": Normalised(stirred(DeltaStack(3, 2, dtype=dtype))),
-        "best": FullStack(3, 2, reading=BEST, **kwargs),
-        "literal": FullStack(3, 2, reading=LITERAL, **kwargs),
+def single_streams():
+    """One of every model that has one stream, with noise on every parameter; no test changes them."""
+    models = {
+        "one layer": Stack(3, 1, **F64),
+        "stack": Stack(3, 3, **F64),
+        "shared": Stack(3, 3, lam=0.8, **F64),
+        "normalised": Normalised(Stack(3, 3, **F64)),
+        "gated": GatedStack(3, 3, **F64),
+        "channels": GatedStack(3, 2, channels=3, **F64),
+        "labelless": GatedStack(3, 3, channels=3, **F64),
+        "delta": DeltaStack(3, 3, **F64),
+        "gated delta": GatedDeltaStack(3, 3, **F64),
+        "normalised gated": Normalised(GatedStack(3, 2, **F64)),
+        "normalised delta": Normalised(DeltaStack(3, 2, **F64)),
     }
+    models = {name: shared.stirred(model) for name, model in models.items()}
+    with torch.no_grad():
+        models["labelless"].c.zero_()  # its gates do not look at labels
+    return models
 
 
-@pytest.mark.parametrize("name", models())
+@functools.cache
+def everything():
+    """All models, full matrices included; no test changes them."""
+    given = {"scale": 0.3, "generator": make_generator("start"), **F64}
+    return single_streams() | {str(reading): FullStack(3, 2, reading=reading, **given) for reading in READINGS}
+
+
+NAMES = list(single_streams())
+LINEAR = ["one layer", "stack", "shared", "normalised", "labelless", "delta", "normalised delta"]
+
+
+def data(batch=4, seed=0, dtype=torch.float64):
+    return shared.sequences("deep data", 3, 41, batch, seed=seed, dtype=dtype)
+
+
+@pytest.mark.parametrize("name", everything())
 @torch.no_grad()
 def test_a_prediction_is_an_error_taken_from_nothing(name):
     """Asked for a query's label, a model gives minus its error there for a label of 0, and the label itself is not
@@ -54,7 +73,7 @@ def test_a_prediction_is_an_error_taken_from_nothing(name):
     1, 16, 17 and 34 examples. Tolerance: see the file's head. Planted: an error multiplied back by the first input's
     length is seen.
     """
-    model = models()[name]
+    model = everything()[name]
     for n in (1, 16, 17, 34):
         p = prompt(n)
         Z = p.tokens()
@@ -69,75 +88,21 @@ def test_a_prediction_is_an_error_taken_from_nothing(name):
         assert torch.equal(model(Prompt(p.x, other, p.w)), y_hat)
 
 
-@pytest.mark.parametrize("name", models())
+@pytest.mark.parametrize("name", everything())
 def test_every_position_is_a_query(name):
     """One step ahead, a causal model in one pass is the same model asked prompt by prompt; the first answer is 0.
 
     21 positions. Tolerance: see the file's head. Planted: two positions exchanged, and a first answer that is not 0
     (the literal reading has one), are seen.
     """
-    model, p = models()[name], prompt(20)
+    model, p = everything()[name], prompt(20)
     together = one_step_ahead(model, p)
-    one_by_one = one_step_ahead(lambda seen: model(seen), p)
-    assert close(together, one_by_one)
+    assert close(together, one_step_ahead(lambda seen: model(seen), p))
     assert not together[:, 0].any()
     assert not together.requires_grad
 
 
-@pytest.mark.parametrize("name", models())
-def test_dtype_is_kept(name):
-    """Errors, predictions and gradients have the dtype of the model, and another is refused."""
-    for dtype, other in ((torch.float32, torch.float64), (torch.float64, torch.float32)):
-        model, p = models(dtype)[name], prompt(dtype=dtype)
-        for array in (model(p), model.predictions(p), model.loss(p), *model.parameters()):
-            assert array.dtype == dtype
-        model.loss(p).backward()
-        assert {q.grad.dtype for q in model.parameters() if q.numel()} == {dtype}
-        with pytest.raises(ValueError, match="dtype"):
-            model(prompt(dtype=other))
-
-
 # Properties
-
-READINGS = [Convention(r, s, sign) for r in (False, True) for s in (False, True) for sign in (1, -1)]
-
-
-def labelless(model):
-    """A gated stack whose gates do not look at labels."""
-    with torch.no_grad():
-        model.c.zero_()
-    return model
-
-
-@functools.cache
-def single_streams(dtype=torch.float64):
-    """One of every model that has one stream, with noise on every parameter; no test changes them."""
-    return {
-        "one layer": stirred(Stack(3, 1, dtype=dtype)),
-        "stack": stirred(Stack(3, 3, dtype=dtype)),
-        "normalised": Normalised(stirred(Stack(3, 3, dtype=dtype))),
-        "gated": stirred(GatedStack(3, 3, dtype=dtype)),
-        "channels": stirred(GatedStack(3, 2, channels=3, dtype=dtype)),
-        "labelless": labelless(stirred(GatedStack(3, 3, channels=3, dtype=dtype))),
-        "delta": stirred(DeltaStack(3, 3, dtype=dtype)),
-        "gated delta": stirred(GatedDeltaStack(3, 3, dtype=dtype)),
-        "normalised gated": Normalised(stirred(GatedStack(3, 2, dtype=dtype))),
-    }
-
-
-NAMES = list(single_streams())
-LINEAR = ["one layer", "stack", "normalised", "labelless", "delta"]
-
-
-def data(time=41, batch=4, seed=0, dtype=torch.float64):
-    generator = make_generator("deep data", seed=seed)
-    x = torch.randn(batch, time, 3, generator=generator, dtype=dtype)
-    return x, torch.randn(batch, time, generator=generator, dtype=dtype)
-
-
-def near(got, expected, rounding=ROUNDING):
-    """Whether two arrays are the same up to rounding of their largest value."""
-    return bool((got - expected).abs().max() <= rounding * expected.abs().max().clamp(min=1))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -161,18 +126,6 @@ def test_the_future_never_changes_the_past(name, j):
         assert (before[:, j + 1 :] != after[:, j + 1 :]).all()
 
 
-@functools.cache
-def everything():
-    """All models, full matrices included; no test changes them."""
-    full = {
-        str(reading): FullStack(
-            3, 2, reading=reading, scale=0.3, generator=make_generator("start"), dtype=torch.float64
-        )
-        for reading in READINGS
-    }
-    return single_streams() | full
-
-
 @pytest.mark.parametrize("name", everything())
 @torch.no_grad()
 def test_prompts_of_a_batch_are_independent(name):
@@ -188,8 +141,8 @@ def test_prompts_of_a_batch_are_independent(name):
     others = torch.arange(6) != 2
     assert torch.equal(model.errors(other_x, other_y)[others], before[others])
     order = torch.randperm(6, generator=make_generator("order"))
-    assert near(model.errors(x[order], y[order]), before[order], rounding=1e-12)
-    assert near(model.loss(Prompt(x[order], y[order], x)), model.loss(Prompt(x, y, x)), rounding=1e-12)
+    assert close(model.errors(x[order], y[order]), before[order], rounding=1e-12)
+    assert close(model.loss(Prompt(x[order], y[order], x)), model.loss(Prompt(x, y, x)), rounding=1e-12)
 
 
 @pytest.mark.parametrize("name", everything())
@@ -203,11 +156,11 @@ def test_the_loss_starts_where_it_is_told(name):
     model, (x, y) = everything()[name], data()
     p = Prompt(x, y, x)
     squares = model.errors(x, y).detach() ** 2
-    assert near(model.loss(p), sum(squares.flatten()) / squares.numel(), rounding=1e-12)
+    assert close(model.loss(p), sum(squares.flatten()) / squares.numel(), rounding=1e-12)
     for since in (0, 1, 17, 40):
         expected = sum(squares[:, t].sum() for t in range(since, 41)) / (4 * (41 - since))
-        assert near(model.loss(p, since=since), expected, rounding=1e-12)
-    assert near(model.loss(p, since=40), (model(p) - y[:, -1]).square().mean(), rounding=1e-11)
+        assert close(model.loss(p, since=since), expected, rounding=1e-12)
+    assert close(model.loss(p, since=40), (model(p) - y[:, -1]).square().mean(), rounding=1e-11)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -220,7 +173,7 @@ def test_errors_are_linear_in_the_labels(name):
     together = model.errors(x, 0.7 * y - 1.9 * other)
     apart = 0.7 * model.errors(x, y) - 1.9 * model.errors(x, other)
     if name in LINEAR:
-        assert near(together, apart, rounding=1e-12)
+        assert close(together, apart, rounding=1e-12)
     else:
         assert (together - apart).abs().max() > 1e-3
 
@@ -233,9 +186,9 @@ def test_errors_scale_with_the_prompt(name, c):
     Planted: a length with 0.01 added to it.
     """
     model, (x, y) = single_streams()[name], data()
-    assert near(model.errors(c * x, c * y) / c, model.errors(x, y))
+    assert close(model.errors(c * x, c * y) / c, model.errors(x, y))
     stack = single_streams()["stack"]
-    assert not near(stack.errors(c * x, c * y) / c, stack.errors(x, y), rounding=1e-3)
+    assert not close(stack.errors(c * x, c * y) / c, stack.errors(x, y), rounding=1e-3)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -248,9 +201,9 @@ def test_normalising_leaves_inputs_of_one_length(name):
     model, (x, y) = single_streams()[name], data()
     x = x * 3**0.5 / torch.linalg.vector_norm(x, dim=-1, keepdim=True)
     expected = model.errors(x, y)
-    assert near(Normalised(model).errors(x, y), expected)
+    assert close(Normalised(model).errors(x, y), expected)
     stretch = 0.1 + torch.rand(y.shape, generator=make_generator("stretch"), dtype=torch.float64)
-    assert near(Normalised(model).errors(x * stretch.unsqueeze(-1), y * stretch) / stretch, expected)
+    assert close(Normalised(model).errors(x * stretch.unsqueeze(-1), y * stretch) / stretch, expected)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -273,6 +226,7 @@ def test_an_input_of_zero_is_harmless(name, dtype):
         x.requires_grad_()
         y.requires_grad_()
         errors = model.errors(x, y)
+        assert errors.dtype == dtype
         assert torch.isfinite(errors).all()
         leaves = [x, y, *(q for q in model.parameters() if q.numel())]
         for gradient in torch.autograd.grad(errors[:, 1:].square().mean(), leaves):

@@ -168,6 +168,6 @@ def test_a_layer_starts_as_the_benchmarks_gated_delta_rule():
     made = Convolved(5, width=4, generator=make_generator("convolved"), dtype=torch.float64)
     other = catalogue._gated_delta(5).double()
     x, y = shared.sequences("convolved, start", 5, TIME, BATCH, seed=0)
-    close(made.errors(x, y), other.errors(x, y))
+    assert shared.close(made.errors(x, y), other.errors(x, y), 1e-6)  # the other was made in float32
     assert made.log_odds.sigmoid().item() == pytest.approx(0.95, rel=1e-12)
     assert made.filter.tolist() == [0.9, 0.0, 0.0, 0.0]

@@ -32,24 +32,12 @@ from icl.tasks import Prompt, quadratics
 
 # Oracles
 
-normal, prompts = shared.normal, shared.memory_prompts
+normal, prompts, stirred = shared.normal, shared.memory_prompts, shared.stirred
+close = partial(shared.close, rounding=1e-12)
 L, HEADS = 3, 3
 # (d, n): n + 1 other than d, more and fewer examples than dimensions, one dimension.
 SIZES = [(3, 7), (4, 2), (1, 4)]
 SCALES = [quadratics.mean_curvature, quadratics.weighted_curvature, quadratics.largest_curvature]
-
-
-def close(got, expected, rounding=1e-12):
-    return shared.close(got, expected, rounding)
-
-
-def stirred(model, size=0.3, seed=0):
-    """The model with noise of this seed on every parameter."""
-    generator = make_generator("stir experts", seed=seed)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter += size * torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
-    return model
 
 
 def heads(d, kind, n=7):
@@ -82,7 +70,7 @@ GATES = {
         *normal(2, HEADS, name="gate"), quadratics.largest_curvature, partial(torch.softmax, dim=-1)
     ),
 }
-every_kind = pytest.mark.parametrize("kind", KINDS)
+every_kind = pytest.mark.parametrize("kind", KINDS + TOKEN_WISE)
 every_gate = pytest.mark.parametrize("gate", GATES)
 every_size = pytest.mark.parametrize(("d", "n"), SIZES)
 # Every gate at the first size, and one that reads the prompt at the others.
@@ -100,29 +88,10 @@ def gram(X):
 def test_the_reduced_form_is_the_token_form(kind, gate, d, n):
     """At every layer the query's token holds -<w_l, x_q>, and w_l - w* = -M_l w*: `states`, `errors` and the call.
 
-    Heads with B beside heads without; gates of each prompt. Planted: the gates left out of one form, a head's registers
-    read a layer late, the tokens moved at each head's turn, one memory's weights for another's are seen.
-    """
-    model, prompt = MultiHead(heads(d, kind), GATES[gate]()), prompts(d, n)
-    states = model.states(prompt)
-    X, query, w_star = prompt.x[:, :-1], prompt.x[:, -1], prompt.w[:, 0]
-    M = model.errors(X)
-    w = w_star.unsqueeze(1) - (M @ w_star[:, None, :, None]).squeeze(-1)
-    assert M.shape == (len(X), L + 1, d, d)
-    assert close(-states[:, :, -1, -1], (w * query.unsqueeze(1)).sum(-1))
-    assert close(states[:, :, :-1, -1], prompt.y[:, None, :-1] - w @ X.transpose(1, 2))
-    assert close(model(prompt), -states[:, -1, -1, -1])
-    assert torch.equal(model.risks(X, np.eye(d)), memformer.risks(M, np.eye(d)))
-
-
-@every_form
-@pytest.mark.parametrize("kind", TOKEN_WISE)
-def test_token_wise_heads_are_the_token_form(kind, gate, d, n):
-    """Heads with a weight a token, some or all of them, beside rows of a register and beside B: the query's token holds
-    -<w_l, x_q> at every layer, for `errors` and the call, though no one w explains what is left at the examples.
-
-    Planted: the query's weight for all tokens, one head's weights for another's, gates left out, and the query's input
-    moved by an example's weight are seen.
+    Heads with B beside heads without; gates of each prompt. With a weight a token in some heads or all no one w
+    explains what is left at the examples. Planted: the gates left out of one form, a head's registers read a layer
+    late, the tokens moved at each head's turn, one memory's weights for another's, the query's weight for all tokens,
+    and the query's input moved by an example's weight are seen.
     """
     model, prompt = MultiHead(heads(d, kind, n), GATES[gate]()), prompts(d, n)
     states = model.states(prompt)
@@ -131,10 +100,13 @@ def test_token_wise_heads_are_the_token_form(kind, gate, d, n):
     w = w_star.unsqueeze(1) - (M @ w_star[:, None, :, None]).squeeze(-1)
     assert M.shape == (len(X), L + 1, d, d)
     assert close(-states[:, :, -1, -1], (w * query.unsqueeze(1)).sum(-1))
+    left, explained = states[:, :, :-1, -1], prompt.y[:, None, :-1] - w @ X.transpose(1, 2)
+    if kind in KINDS:
+        assert close(left, explained)
+    elif n > d:
+        assert (left - explained)[:, -1].abs().max() > 1e-3
     assert close(model(prompt), -states[:, -1, -1, -1])
-    if n > d:
-        explained = prompt.y[:, None, :-1] - w @ X.transpose(1, 2)
-        assert (states[:, -1, :-1, -1] - explained).abs().max() > 1e-3
+    assert torch.equal(model.risks(X, np.eye(d)), memformer.risks(M, np.eye(d)))
 
 
 def test_labels_that_no_weights_explain_are_read_too():
@@ -187,18 +159,7 @@ def test_outputs_are_mixed_as_the_theorem_says(kind, gate):
     assert close(model(prompt), mixed[:, -1])
 
 
-def test_outputs_of_token_wise_heads_are_mixed_too():
-    """Heads whose weights differ from token to token can be mixed at their outputs."""
-    d, n = 3, 7
-    alone, prompt = [stirred(Memformer(Full(d, L), TokenWise(L, n)), 0.1, seed) for seed in range(2)], prompts(3, 7)
-    model = OutputMixture(alone, FreeGate(2))
-    expected = sum(head(prompt) for head in alone) / 2
-    assert close(model(prompt), expected)
-    w = prompt.w[:, 0] - (model.errors(prompt.x[:, :-1])[:, -1] @ prompt.w[:, 0, :, None]).squeeze(-1)
-    assert close((w * prompt.x[:, -1]).sum(-1), expected)
-
-
-@pytest.mark.parametrize("kind", KINDS + TOKEN_WISE)
+@every_kind
 def test_a_gate_of_one_head_is_that_head(kind):
     """Gates (0, 1, 0) make either mixture the second head alone: the content of Thm 4.1.
 
@@ -262,9 +223,8 @@ def test_heads_of_equal_weights_are_one(memory, d, n):
     blocks = torch.stack([head.preconditioner.A() for head in alone])
     alpha = normal(HEADS, name="alpha")
     for gates in (None, alpha):
-        merged = merge(alone, gates)
-        weights = torch.ones(HEADS).double() if gates is None else gates
-        assert close(merged.preconditioner.A(), (weights[:, None, None, None] * blocks).sum(0), 1e-15)
+        merged, weights = merge(alone, gates), torch.ones(HEADS).double() if gates is None else gates
+        assert shared.close(merged.preconditioner.A(), (weights[:, None, None, None] * blocks).sum(0), 1e-15)
         assert torch.equal(merged.memory.Gamma(), kept.Gamma())
         assert merged.memory is not kept
         assert same(merged, MultiHead(alone, None if gates is None else gated(gates)), d, n)
@@ -277,18 +237,15 @@ def test_heads_in_proportion_are_one(proportional):
     """
     d, n, alpha = 3, 7, normal(HEADS, name="alpha")
     if proportional == "weights":
-        alone = [
-            stirred(Memformer(FixedBlocks(normal(L, d, d, name=f"A{h}") / 4), Shared(L)), 0.3, h) for h in range(HEADS)
-        ]
+        parts = [Memformer(FixedBlocks(normal(L, d, d, name=f"A{h}") / 4), Shared(L)) for h in range(HEADS)]
+        alone = [stirred(part, 0.3, h) for h, part in enumerate(parts)]
         with torch.no_grad():
             for head in alone:
                 head.memory.weights[1] = 0
     else:
         matrix = normal(d, d, name="matrix") / 4
-        alone = [
-            stirred(Memformer(ScaledBlocks(matrix, L), FullTable(L, rows=r)), 0.3, h)
-            for h, r in enumerate((1, d + 1, 1))
-        ]
+        parts = [Memformer(ScaledBlocks(matrix, L), FullTable(L, rows=rows)) for rows in (1, d + 1, 1)]
+        alone = [stirred(part, 0.3, h) for h, part in enumerate(parts)]
     merged = merge(alone, alpha)
     assert same(merged, MultiHead(alone, gated(alpha)), d, n)
     if proportional == "weights":
@@ -332,12 +289,8 @@ def test_heads_with_scalar_b_are_one():
     a, b = normal(2, HEADS, L, name="multiples")
     b[2] = 0
     memory = stirred(FullTable(L, rows=d + 1))
-    alone = [
-        Memformer(
-            FixedBlocks(a[h, :, None, None] * A), memory, FixedBlocks(b[h, :, None, None] * B) if h < 2 else None
-        )
-        for h in range(HEADS)
-    ]  # fmt: skip
+    curved = [FixedBlocks(b[h, :, None, None] * B) for h in range(2)] + [None]
+    alone = [Memformer(FixedBlocks(a[h, :, None, None] * A), memory, curved[h]) for h in range(HEADS)]
     merged = merge(alone)
     assert close(merged.preconditioner.A(), a.sum(0)[:, None, None] * A)
     assert close(merged.curvature.A(), ((a * b).sum(0) / a.sum(0))[:, None, None] * B)
@@ -357,10 +310,8 @@ def test_heads_that_are_not_one_are_refused():
     with pytest.raises(ValueError, match="heads must move the inputs as one head"):
         merge(curved)
     assert same(merge(curved[:1]), MultiHead(curved[:1]), d, 7)
-    unequal = [
-        stirred(Memformer(FixedBlocks(a), FullTable(L), FixedBlocks(b)), 0.3, h)
-        for h, (a, b) in enumerate(zip(A, B, strict=True))
-    ]
+    unequal = [Memformer(FixedBlocks(a), FullTable(L), FixedBlocks(b)) for a, b in zip(A, B, strict=True)]
+    unequal = [stirred(head, 0.3, h) for h, head in enumerate(unequal)]
     with pytest.raises(ValueError, match="heads must have equal weights beside a curvature"):
         merge(unequal)
 
@@ -452,8 +403,8 @@ def test_heads_are_a_rate_for_adam():
     losses = trained(one, X, [(one.preconditioner.parameters(), HEADS * eta), (one.memory.parameters(), eta)])
     np.testing.assert_allclose(losses, several, rtol=1e-9)
     summed = sum(head.preconditioner.matrices for head in alone)
-    assert close(one.preconditioner.matrices, summed, 1e-9)
-    assert close(one.memory.weights, memory.weights, 1e-9)
+    assert shared.close(one.preconditioner.matrices, summed, 1e-9)
+    assert shared.close(one.memory.weights, memory.weights, 1e-9)
     behind = trained(slow, X, [(slow.preconditioner.parameters(), eta), (slow.memory.parameters(), eta)], 50)
     assert abs(behind - several[:50]).max() > 0.01 * several.max()
 

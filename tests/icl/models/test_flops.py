@@ -11,9 +11,6 @@ from icl.models.flops import cost
 F64 = {"dtype": torch.float64}
 
 
-d = 10
-
-
 def test_elimination_costs_what_a_loop_over_it_says():
     """The rule for a linear system is the number of divisions, products and differences in elimination without pivots
     and two triangular solves, counted one by one.

@@ -73,7 +73,7 @@ def write_gguf(file, model):
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
     writer.add_vocab_size(config.vocab_size)
     writer.add_tokenizer_model("gpt2")
-    writer.add_token_list(["<unk>", "a", "b", "ab", "ba"])
+    writer.add_token_list(WORDS)
     writer.add_token_types([3, 1, 1, 1, 1])
     writer.add_token_merges(["a b", "b a"])
     for name in ("bos", "eos", "unk"):
@@ -179,19 +179,10 @@ def test_importing_the_library_imports_no_transformers():
             assert not re.search(r"\b(transformers|gguf)\b", ast.unparse(node))
 
 
-@pytest.mark.parametrize(
-    ("source", "message"),
-    [
-        (None, "source must be a folder, a GGUF file or a name on the hub, got None"),
-        (3, "source must be a folder, a GGUF file or a name on the hub, got 3"),
-        ("", "source must be a folder, a GGUF file or a name on the hub, got ''"),
-        ("no/such/folder", "source must be a folder, a GGUF file or a name on the hub, got 'no/such/folder'"),
-        ("missing.gguf", "source must be a folder, a GGUF file or a name on the hub, got 'missing.gguf'"),
-    ],
-)
-def test_what_is_no_source_is_refused(source, message, as_installed):
+@pytest.mark.parametrize("source", [None, 3, "", "no/such/folder", "missing.gguf"])
+def test_what_is_no_source_is_refused(source, as_installed):
     """Before transformers is asked."""
-    with pytest.raises(ValueError, match=f"^{message}"):
+    with pytest.raises(ValueError, match=f"^source must be a folder, a GGUF file or a name on the hub, got {source!r}"):
         models.loading.pretrained(source)
 
 
@@ -217,19 +208,9 @@ def test_a_folder_or_a_name_without_a_model_is_refused(tmp_path, monkeypatch, as
     ("changes", "message"),
     [
         ({"kind": "bert"}, "kind must be 'gpt2' or 'llama', got 'bert'"),
-        ({"kind": None}, "kind must be a str, got None"),
-        ({"generator": 3}, "generator must be a torch.*Generator.*, got 3"),
-        ({"layers": 0}, "layers must be an integer >= 1, got 0"),
-        ({"width": 32.0}, "width must be an integer >= 1, got 32.0"),
         ({"width": 30}, "width must be a multiple of heads = 4, .*got 30"),
         ({"width": 12}, "width must be a multiple of heads = 4, with an even quotient .*got 12"),
-        ({"heads": True}, "heads must be an integer >= 1, got True"),
-        ({"words": 0}, "words must be an integer >= 1, got 0"),
-        ({"places": -1}, "places must be an integer >= 1, got -1"),
-        ({"spread": 0.0}, "spread must be .*> 0, got .*0.0"),
-        ({"spread": float("nan")}, "spread must be .*got .*nan"),
         ({"key_heads": 3}, "key_heads must be a divisor of heads = 4, got 3"),
-        ({"key_heads": 0}, "key_heads must be an integer >= 1, got 0"),
         ({"kind": "gpt2", "key_heads": 2}, "key_heads must be None for 'gpt2', got 2"),
     ],
 )

@@ -6,9 +6,12 @@ most (number of terms) x eps x (the sum over absolute values), which is the same
 to 50 tokens of 5 numbers 1e-12 of it covers the rounding. For features of windows it is 1e-11 of the largest value.
 """
 
+import functools
+
 import chance
 import numpy as np
 import pytest
+import shared
 import torch
 from scipy import stats
 
@@ -33,16 +36,21 @@ from icl.theory import one_layer as theory
 ROUNDING = 1e-12
 LAMBDA = np.array([[2.0, 0.6, 0.0], [0.6, 1.0, -0.3], [0.0, -0.3, 0.4]])
 several_lam = pytest.mark.parametrize("lam", [0.0, 0.3, 0.9, 1.0])
+positive_lam = pytest.mark.parametrize("lam", [0.3, 0.9, 1.0])
+every_task = pytest.mark.parametrize(
+    "task",
+    [DriftingRegression(d=3, n=20, gamma=0.9, Lambda=LAMBDA), StationaryRegression(d=3, n=20, Lambda=LAMBDA)],
+    ids=["drifting", "stationary"],
+)
 
 
-def prompt(n=45, d=3, batch=6, dtype=torch.float64):
-    task = DriftingRegression(d=d, n=n, gamma=0.9, sigma_e=0.5)
-    return task.sample(batch, generator=make_generator("one layer"), dtype=dtype)
+def prompt(n=45, dtype=torch.float64):
+    task = DriftingRegression(d=3, n=n, gamma=0.9, sigma_e=0.5)
+    return task.sample(6, generator=make_generator("one layer"), dtype=dtype)
 
 
-def weights(size=4, dtype=torch.float64):
-    W_V, W_KQ = torch.randn(2, size, size, generator=make_generator("weights"), dtype=dtype)
-    return W_V, W_KQ
+def weights():
+    return torch.randn(2, 4, 4, generator=make_generator("weights"), dtype=torch.float64).unbind()
 
 
 @several_lam
@@ -124,12 +132,8 @@ def test_features_are_a_block_of_gram(lam):
     assert features(p, [lam]).shape == (1, 6, 3)
 
 
-@pytest.mark.parametrize("lam", [0.3, 0.9, 1.0])
-@pytest.mark.parametrize(
-    "task",
-    [DriftingRegression(d=3, n=20, gamma=0.9, Lambda=LAMBDA), StationaryRegression(d=3, n=20, Lambda=LAMBDA)],
-    ids=["drifting", "stationary"],
-)
+@positive_lam
+@every_task
 def test_the_optimum_predicts_as_formula_15(task, lam):
     """With the weights (14) the model is (15), y_hat = sum_i lam^(n+1-i) y_i x_i' A x_(n+1), A = D1 Lambda~^-1.
 
@@ -153,12 +157,8 @@ def test_the_optimum_predicts_as_formula_15(task, lam):
     assert (np.abs(step.numpy() - terms.sum(1)) <= limit).all()
 
 
-@pytest.mark.parametrize("lam", [0.3, 0.9, 1.0])
-@pytest.mark.parametrize(
-    "task",
-    [DriftingRegression(d=3, n=20, gamma=0.9, Lambda=LAMBDA), StationaryRegression(d=3, n=20, Lambda=LAMBDA)],
-    ids=["drifting", "stationary"],
-)
+@positive_lam
+@every_task
 def test_features_predict_as_the_optimal_layer(task, lam):
     """Predictions from the features, g' A x_query, are those of the model with the weights (14), at the forgetting
     factor it was trained with and at others.
@@ -210,32 +210,14 @@ def test_unused_entries_have_no_gradient(lam):
     assert torch.equal(predict_from_gram(G, W_V, W_KQ, query), before)
 
 
-def test_forgetting_at_both_ends():
-    """At lam = 1 all examples count alike, so that their order is irrelevant; at lam = 0 none does and (15) answers 0.
-
-    Tolerance: rounding, see the file's head; exactly 0 at lam = 0.
-    """
-    p = prompt()
-    shuffled = torch.cat([torch.randperm(45, generator=make_generator("order")), torch.tensor([45])])
-    other = Prompt(p.x[:, shuffled], p.y[:, shuffled], p.w[:, shuffled])
-    size = gram(p.tokens().abs(), 1.0)
-    assert ((gram(p.tokens(), 1.0) - gram(other.tokens(), 1.0)).abs() <= ROUNDING * size).all()
-    assert not features(p, 0.0).any()
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_dtype_is_kept(dtype):
-    """Gram matrices, features, parameters and predictions have the prompt's dtype."""
-    p, (W_V, W_KQ) = prompt(dtype=dtype), weights(dtype=dtype)
-    model = OneLayerGLA(3, lam=0.9, scale=0.1, generator=make_generator("start"), dtype=dtype)
-    G = gram(p.tokens(), 0.9)
-    fast = predict_from_gram(G, W_V, W_KQ, p.x[:, -1])
-    for array in (G, fast, predict(p.tokens(), W_V, W_KQ, 0.9), features(p, 0.9), model.W_V, model.W_KQ, model(p)):
-        assert array.dtype == dtype
+    """Weights that are set have the model's dtype, and predictions that of the features, whatever A comes in."""
+    p, model = prompt(dtype=dtype), OneLayerGLA(3, lam=0.9, scale=0.1, generator=make_generator("start"), dtype=dtype)
     for A in (np.eye(3), torch.eye(3)):
         assert predict_from_features(features(p, 0.9), A, p.x[:, -1]).dtype == dtype
-    model.set_weights(np.eye(4), np.eye(4))
-    assert model.W_V.dtype == dtype
+    for W in (model.W_V, model.W_KQ, *model.set_weights(np.eye(4), np.eye(4)).parameters()):
+        assert W.dtype == dtype
 
 
 def test_the_querys_label_is_never_seen():
@@ -272,20 +254,7 @@ def test_initial_weights_come_from_the_generator():
     assert one.W_V.untyped_storage().data_ptr() != one.W_KQ.untyped_storage().data_ptr()
 
 
-ROUNDING_OF_WINDOWS = 1e-11
-
-
-def drifting_prompt(n=20, d=3, batch=5, dtype=torch.float64):
-    task = DriftingRegression(d=d, n=n, gamma=0.9, sigma_e=0.5)
-    return task.sample(batch, generator=make_generator("deep prompts"), dtype=dtype)
-
-
-def close(got, expected, rounding=ROUNDING_OF_WINDOWS):
-    """Whether two arrays are the same up to rounding of their largest value."""
-    got, expected = (torch.as_tensor(a).detach() for a in (got, expected))
-    return got.shape == expected.shape and bool(
-        (got - expected).abs().max() <= rounding * expected.abs().max().clamp(min=1)
-    )
+close = functools.partial(shared.close, rounding=1e-11)
 
 
 def test_window_features_are_matrix_powers():
@@ -294,7 +263,7 @@ def test_window_features_are_matrix_powers():
 
     Tolerance: see the file's head. Planted: weights from lam^(n-1) to 1.
     """
-    p, lam = drifting_prompt(15), 0.8
+    p, lam = shared.deep_prompt(15), 0.8
     found = window_features(p, lam=lam, count=4)
     weights = np.array([lam ** (15 - i) for i in range(15)]) * (1 - lam)
     expected = np.zeros((5, 4))
@@ -309,7 +278,6 @@ def test_window_features_are_matrix_powers():
     other = p.y.clone()
     other[:, -1] = 1e6
     assert torch.equal(window_features(Prompt(p.x, other, p.w), lam=lam, count=4), found)
-    assert window_features(drifting_prompt(dtype=torch.float32), lam=lam, count=2).dtype == torch.float32
 
 
 def left_over(basis, answers):
@@ -326,7 +294,7 @@ def test_gradient_descent_on_the_window_is_a_combination_of_features():
     one factor and no steps on x, its tokens read only what was before them, so that two layers leave above 5 % over
     even of four features. One layer is the first feature.
     """
-    p, lam = drifting_prompt(15, batch=40), 0.8
+    p, lam = shared.deep_prompt(15, batch=40), 0.8
     weights = (1 - lam) * torch.tensor([lam ** (15 - i) for i in range(15)], dtype=torch.float64)
     x, y, query = p.x[:, :-1], p.y[:, :-1], p.x[:, -1]
     for etas, momentum in (([0.3] * 3, 0.0), ([0.1, 0.5, 0.2, 0.4], 0.0), ([0.2, 0.3, 0.4], 0.5)):

@@ -23,8 +23,8 @@ stirred, prompt = shared.stirred, shared.deep_prompt
 close = functools.partial(shared.close, rounding=ROUNDING)
 
 
-def data(time, d=3, batch=4, dtype=torch.float64):
-    return shared.sequences("deep data", d, time, batch, seed=time, dtype=dtype)
+def data(time):
+    return shared.sequences("deep data", 3, time, 4, seed=time)
 
 
 READINGS = [Convention(*switches) for switches in itertools.product((False, True), (False, True), (1, -1))]
@@ -88,12 +88,6 @@ def test_one_literal_layer_is_the_papers():
 # Properties
 
 
-def sequences(time=41, batch=4, seed=0, dtype=torch.float64):
-    generator = make_generator("deep data", seed=seed)
-    x = torch.randn(batch, time, 3, generator=generator, dtype=dtype)
-    return x, torch.randn(batch, time, generator=generator, dtype=dtype)
-
-
 @pytest.mark.parametrize("reading", READINGS, ids=str)
 def test_the_streams_never_leak(reading):
     """Other labels from position j on, or other inputs after it, change no prediction at or before j, bit for bit: the
@@ -102,18 +96,14 @@ def test_the_streams_never_leak(reading):
     Eight readings, three layers with full matrices, positions around the block of 32; labels of 1e6, of which any
     rounding would show. Planted: a label read and taken away again.
     """
-    x, y = sequences()
+    x, y = data(41)
     W_V, W_KQ = 0.3 * torch.randn(2, 3, 4, 4, generator=make_generator("weights"), dtype=torch.float64)
     lam = torch.tensor([0.7, 0.9, 1.0], dtype=torch.float64)
     before = predictions(x, y, W_V, W_KQ, lam, reading)
     for j in (0, 1, 31, 32, 33, 40):
-        other = y.clone()
-        other[:, j:] = 1e6
-        after = predictions(x, other, W_V, W_KQ, lam, reading)
-        assert torch.equal(after[:, : j + 1], before[:, : j + 1])
-        assert j == 40 or not torch.equal(after[:, j + 1 :], before[:, j + 1 :])
-        other = x.clone()
-        other[:, j + 1 :] = -3.0
-        after = predictions(other, y, W_V, W_KQ, lam, reading)
-        assert torch.equal(after[:, : j + 1], before[:, : j + 1])
-        assert j == 40 or not torch.equal(after[:, j + 1 :], before[:, j + 1 :])
+        labels, inputs = y.clone(), x.clone()
+        labels[:, j:], inputs[:, j + 1 :] = 1e6, -3.0
+        for changed in ((x, labels), (inputs, y)):
+            after = predictions(*changed, W_V, W_KQ, lam, reading)
+            assert torch.equal(after[:, : j + 1], before[:, : j + 1])
+            assert j == 40 or not torch.equal(after[:, j + 1 :], before[:, j + 1 :])

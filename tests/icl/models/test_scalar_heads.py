@@ -86,15 +86,8 @@ def test_models_side_by_side_and_labels_of_any_kind():
 
 
 @pytest.mark.usefixtures("as_installed")
-def test_bad_input_is_refused_by_name():
-    with pytest.raises(ValueError, match="tokens must be 0, 1 or n \\+ 1 = 7, got 3"):
-        ScalarHeads(1, 2, 6, tokens=3)
+def test_models_that_do_not_gather_are_refused_by_name():
     with pytest.raises(ValueError, match="heads must have one number of layers"):
         ScalarHeads.gathered([drawn(1, 0), drawn(1, 1)])
     with pytest.raises(ValueError, match="heads must be at least one ScalarHeads"):
         ScalarHeads.gathered([])
-    X = torch.zeros(2, 6, dtype=torch.float64)
-    with pytest.raises(ValueError, match=r"c must have shape \(..., layers, 1 or 7\) to match X"):
-        scalar_weights(X, X, torch.zeros(3, 5, dtype=torch.float64), memory=True)
-    with pytest.raises(ValueError, match="y must have shape"):
-        scalar_weights(X, X[:, 1:], torch.zeros(3, 1, dtype=torch.float64), memory=True)

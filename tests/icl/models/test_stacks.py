@@ -26,13 +26,12 @@ from icl.theory import one_layer as theory
 
 # Oracles
 
-ROUNDING = 1e-11
 stirred, prompt = shared.stirred, shared.deep_prompt
-close = functools.partial(shared.close, rounding=ROUNDING)
+close = functools.partial(shared.close, rounding=1e-11)
 
 
-def data(time, d=3, batch=4, dtype=torch.float64):
-    return shared.sequences("deep data", d, time, batch, seed=time, dtype=dtype)
+def data(time, d=3, batch=4):
+    return shared.sequences("deep data", d, time, batch, seed=time)
 
 
 # Around the stack's blocks of 17: one token, less than a block, a block, just more, no multiple of it.
@@ -87,6 +86,12 @@ def test_one_factor_for_all_is_one_parameter():
     torch.testing.assert_close(own.lam, torch.tensor([0.6, 0.7, 0.8, 0.9]))
 
 
+def errors_with(model, values, x, y):
+    """The model's errors with other parameters."""
+    names = [f"model.{name}" for name, _ in model.named_parameters()]
+    return functional_call(shared.Errors(model), dict(zip(names, values, strict=True)), (x, y))
+
+
 @pytest.mark.parametrize("block", [1, 2, 3, 17])
 def test_the_stacks_gradient_is_that_of_finite_differences(block, monkeypatch):
     """The derivative written out for the stack, by inputs, labels and every parameter, is that of central differences.
@@ -96,27 +101,12 @@ def test_the_stacks_gradient_is_that_of_finite_differences(block, monkeypatch):
     """
     monkeypatch.setattr(stacks, "_BLOCK", block)
     model, (x, y) = stirred(Stack(2, 2, dtype=torch.float64)), data(5, d=2, batch=2)
-    names = [name for name, _ in model.named_parameters()]
 
     def errors(x, y, *values):
-        return _errors(model, dict(zip(names, values, strict=True)), x, y)
+        return errors_with(model, values, x, y)
 
     leaves = [a.detach().clone().requires_grad_() for a in (x, y, *model.parameters())]
     assert torch.autograd.gradcheck(errors, leaves)
-
-
-def _errors(model, parameters, x, y):
-    """The model's errors with other parameters."""
-
-    class Errors(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.model = model
-
-        def forward(self, x, y):
-            return self.model.errors(x, y)
-
-    return functional_call(Errors(), {f"model.{name}": value for name, value in parameters.items()}, (x, y))
 
 
 @pytest.mark.parametrize("time", LENGTHS)
@@ -128,7 +118,7 @@ def test_the_stacks_gradient_is_that_of_the_masked_form(time):
     model, (x, y) = stirred(Stack(3, 3, dtype=torch.float64)), data(time)
     weights = torch.randn(y.shape, generator=make_generator("weights"), dtype=torch.float64)
     leaves = [a.detach().clone().requires_grad_() for a in (x, y, *model.parameters())]
-    errors = _errors(model, dict(zip(("log_odds", "s_x", "s_y"), leaves[2:], strict=True)), *leaves[:2])
+    errors = errors_with(model, leaves[2:], *leaves[:2])
     got = torch.autograd.grad((errors * weights).sum(), leaves)
     want = torch.autograd.grad((masked(*leaves) * weights).sum(), leaves)
     for g, w in zip(got, want, strict=True):
@@ -241,53 +231,36 @@ def test_one_layers_risk_is_the_theorys():
 def test_one_delta_layer_is_the_filter(mu, lam):
     """One layer with s_y = 1 is the normalised delta rule of `icl.filters` without regularisation, at all 50 positions.
 
-    Tolerance: see the file's head. Planted: fading before the write in place of after it.
+    To 1e-12. Planted: fading before the write in place of after it.
     """
     model, (x, y) = DeltaStack(3, 1, lam=lam, dtype=torch.float64), data(50)
     with torch.no_grad():
         model.mu.fill_(mu)
     assert model.lam.item() == pytest.approx(lam, rel=1e-15)
     expected = filters.run_filter(filters.normalised_delta_rule(mu, lam=lam, eps=0.0), x, y)
-    assert close(y - model.errors(x, y), expected)
+    assert close(y - model.errors(x, y), expected, rounding=1e-12)
 
 
-def test_delta_layers_are_their_equations():
+@pytest.mark.parametrize("kind", [DeltaStack, GatedDeltaStack])
+def test_delta_layers_are_their_equations(kind):
     """Three delta layers are the two memories of the class's description in every layer, by the recurrent form, with
-    keys x and write strengths mu / |x|^2.
+    keys x and write strengths mu / |x|^2. Gated ones fade after each token by sigmoid(a + c log(1 + y_t^2)) with the
+    layer's own labels y; with c = 0 they are the delta stack, bit for bit.
 
-    Tolerance: see the file's head. Planted: the memories' forgetting factors exchanged.
+    Tolerance: see the file's head. Planted: the memories' forgetting factors exchanged; gates from the first layer's
+    labels in all layers; c for c_x.
     """
-    model, (x, y) = stirred(DeltaStack(3, 3, dtype=torch.float64)), data(50)
-    found = model.errors(x, y)
-    for layer in range(3):
-        key, strength = x.unsqueeze(2), 1 / x.square().sum(-1, keepdim=True)
-        lam = model.lam[layer].view(1, 1, 1)
-        read = operators.delta_recurrent(key, key, y[..., None, None], lam, model.mu[layer] * strength)
-        if layer < 2:
-            lam = torch.sigmoid(model.log_odds_x[layer]).view(1, 1, 1)
-            kept = operators.delta_recurrent(key, key, key, lam, model.mu_x[layer] * strength)
-            x = x - model.s_x[layer] * kept[:, :, 0]
-        y = y - model.s_y[layer] * read[:, :, 0, 0]
-    assert close(found, y)
-
-
-def test_gated_delta_layers_are_their_equations():
-    """Three gated delta layers by the recurrent form: both memories of a layer fade after each token by
-    sigmoid(a + c log(1 + y_t^2)) with the layer's own labels y; with c = 0 they are the delta stack, bit for bit.
-
-    Tolerance: see the file's head. Planted: gates from the first layer's labels in all layers; c for c_x.
-    """
-    model, (x, y) = stirred(GatedDeltaStack(3, 3, dtype=torch.float64)), data(50)
-    found = model.errors(x, y)
-    plain, quiet = DeltaStack(3, 2, dtype=torch.float64), GatedDeltaStack(3, 2, dtype=torch.float64)
-    assert torch.equal(plain.errors(x, y), quiet.errors(x, y))
+    model, (x, y) = stirred(kind(3, 3, dtype=torch.float64)), data(50)
+    found, fresh = model.errors(x, y), kind(3, 2, dtype=torch.float64)
+    assert torch.equal(fresh.errors(x, y), DeltaStack(3, 2, dtype=torch.float64).errors(x, y))
+    c, c_x = (model.c, model.c_x) if kind is GatedDeltaStack else torch.zeros(2, 3)
     for layer in range(3):
         key, strength = x.unsqueeze(2), 1 / x.square().sum(-1, keepdim=True)
         surprise = (1 + y**2).log().unsqueeze(-1)
-        gate = torch.sigmoid(model.log_odds[layer] + model.c[layer] * surprise)
+        gate = torch.sigmoid(model.log_odds[layer] + c[layer] * surprise)
         read = operators.delta_recurrent(key, key, y[..., None, None], gate, model.mu[layer] * strength)
         if layer < 2:
-            gate = torch.sigmoid(model.log_odds_x[layer] + model.c_x[layer] * surprise)
+            gate = torch.sigmoid(model.log_odds_x[layer] + c_x[layer] * surprise)
             kept = operators.delta_recurrent(key, key, key, gate, model.mu_x[layer] * strength)
             x = x - model.s_x[layer] * kept[:, :, 0]
         y = y - model.s_y[layer] * read[:, :, 0, 0]

@@ -1,28 +1,21 @@
 """Deep stacks as recurrences against the stacks themselves, and what a token costs them against counts on paper."""
 
+import functools
+
 import pytest
+import shared
 import torch
 
-from icl import filters
 from icl.models.causal import Normalised
 from icl.models.fast_weights import FastWeights
 from icl.models.flops import cost
 from icl.models.stacks import DeltaStack, GatedDeltaStack, Stack
 from icl.models.streaming_stacks import LayeredDelta, LayeredGLA
-from icl.profile import make_generator
 
 F64 = {"dtype": torch.float64}
 # Sums of products over 40 tokens and three layers, in another order.
 ROUNDING = 1e-12
-
-
-def stirred(model):
-    """The model with noise on every parameter, so that none has a value that hides it."""
-    generator = make_generator("stir")
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter += 0.2 * torch.randn(parameter.shape, generator=generator, **F64)
-    return model
+stirred = functools.partial(shared.stirred, size=0.2)
 
 
 MODELS = {
@@ -46,9 +39,7 @@ def test_a_stack_token_by_token_is_the_stack(name):
 
     Gradients are sums over all of them: 1e-10 of the largest.
     """
-    model = stirred(MODELS[name]())
-    generator = make_generator("layered")
-    x, y = torch.randn(4, 40, 3, generator=generator, **F64), torch.randn(4, 40, generator=generator, **F64)
+    model, (x, y) = stirred(MODELS[name]()), shared.sequences("layered", 3, 40, 4, seed=0)
     x[0, 7] = 0
     names, parameters = zip(*((name, p) for name, p in model.named_parameters() if p.numel()), strict=True)
     found = []
@@ -60,29 +51,10 @@ def test_a_stack_token_by_token_is_the_stack(name):
         assert (one - other).abs().max() <= 1e-10 * one.abs().max(), which
 
 
-@pytest.mark.parametrize("name", ["GLA", "delta rule", "gated delta rule"])
-def test_what_is_kept_does_not_depend_on_when_it_is_asked(name):
-    """`read` changes no state, `step` leaves the old one as it was, and both together give the errors."""
-    layer = layered(stirred(MODELS[name]()))
-    generator = make_generator("layered")
-    x, y = torch.randn(2, 6, 3, generator=generator, **F64), torch.randn(2, 6, generator=generator, **F64)
-    state, answers = layer.start(2), []
-    for t in range(6):
-        before = [part.clone() for part in vars(state).values()]
-        answers.append(layer.read(state, x[:, t]))
-        assert torch.equal(answers[-1], layer.read(state, x[:, t]))
-        after = layer.step(state, x[:, t], y[:, t])
-        assert all(torch.equal(a, b) for a, b in zip(before, vars(state).values(), strict=True))
-        state = after
-    assert torch.equal(y - torch.stack(answers, 1), FastWeights.errors(layer, x, y))
-
-
 @pytest.mark.parametrize("memory", ["mu", "mu_x"])
 def test_a_memory_with_a_negative_write_strength_is_not_written(memory):
     """A write strength below 0 counts as 0 here too: errors are the stack's, and those of a strength of 0."""
-    model = stirred(DeltaStack(3, 3, **F64))
-    generator = make_generator("layered")
-    x, y = torch.randn(2, 20, 3, generator=generator, **F64), torch.randn(2, 20, generator=generator, **F64)
+    model, (x, y) = stirred(DeltaStack(3, 3, **F64)), shared.sequences("layered", 3, 20, 2, seed=0)
     with torch.no_grad():
         found = []
         for strength in (-0.3, 0.0, 0.3):
@@ -126,13 +98,3 @@ def test_costs_are_those_counted_by_hand(name):
     layer, *expected = HAND[name]
     counted = cost(layer)
     assert [counted.parameters, counted.state, counted.flops] == expected
-
-
-def test_one_delta_layer_is_the_delta_rule_on_unit_keys():
-    """With s_y = 1 it predicts what the normalised delta rule does, to rounding."""
-    model = DeltaStack(4, 1, lam=0.9, **F64)
-    generator = make_generator("layered")
-    x, y = torch.randn(3, 30, 4, generator=generator, **F64), torch.randn(3, 30, generator=generator, **F64)
-    other = y - filters.run_filter(filters.normalised_delta_rule(0.5, lam=0.9, eps=0), x, y)
-    with torch.no_grad():
-        assert (FastWeights.errors(LayeredDelta(model), x, y) - other).abs().max() <= ROUNDING * y.abs().max()

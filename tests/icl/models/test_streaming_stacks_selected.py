@@ -1,6 +1,7 @@
 """S6 on a stream of examples against the S6 layer on prompts, and what a token costs it against a count on paper."""
 
 import pytest
+import shared
 import torch
 
 from icl.models.fast_weights import FastWeights
@@ -18,21 +19,12 @@ D, D_H = 3, 5
 
 def stirred(step):
     """A layer with such a step whose parameters are all drawn, its rate among those that are trained."""
-    generator = make_generator("selected")
     layer = S6(Selective(D + 1, D_H), Selective(D + 1, D_H), step, torch.tensor([-0.7], **F64))
     layer.log_rate.requires_grad_(True)
-    with torch.no_grad():
-        for parameter in layer.parameters():
-            parameter += 0.4 * torch.randn(parameter.shape, generator=generator, **F64)
-    return layer
+    return shared.stirred(layer, 0.4)
 
 
 STEPS = {"selective": lambda: Step(D + 1, 0.3), "long": lambda: Step(D + 1, 3.0), "fixed": lambda: FixedStep(0.3)}
-
-
-def data():
-    generator = make_generator("selected data")
-    return torch.randn(4, 40, D, generator=generator, **F64), torch.randn(4, 40, generator=generator, **F64)
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -41,7 +33,7 @@ def test_every_position_is_a_prompt_of_its_own(step):
 
     Where there is no example before, it is 0.
     """
-    layer, (x, y) = stirred(STEPS[step]()), data()
+    layer, (x, y) = stirred(STEPS[step]()), shared.sequences("selected data", D, 40, 4, seed=0)
     with torch.no_grad():
         prompts = (Prompt(x[:, : n + 1], y[:, : n + 1], torch.zeros_like(x[:, : n + 1])) for n in range(1, 40))
         expected = torch.stack([layer.predictions(prompt) for prompt in prompts], dim=1)
@@ -54,7 +46,7 @@ def test_every_position_is_a_prompt_of_its_own(step):
 @pytest.mark.parametrize("step", STEPS)
 def test_gradients_are_those_of_the_recurrence(step):
     """By every parameter, the rate too. They are sums over 160 errors: 1e-10 of the largest."""
-    layer, (x, y) = stirred(STEPS[step]()), data()
+    layer, (x, y) = stirred(STEPS[step]()), shared.sequences("selected data", D, 40, 4, seed=0)
     names, parameters = zip(*layer.named_parameters(), strict=True)
     one, other = (
         torch.autograd.grad(errors.square().sum(), parameters)
@@ -63,17 +55,6 @@ def test_gradients_are_those_of_the_recurrence(step):
     for name, mine, theirs in zip(names, one, other, strict=True):
         assert mine.abs().max() > 1e-3, name
         assert (mine - theirs).abs().max() <= 1e-10 * mine.abs().max(), name
-
-
-def test_what_is_kept_does_not_depend_on_when_it_is_asked():
-    """`read` changes no state, and `step` leaves the old one as it was."""
-    layer, (x, y) = Selected(stirred(Step(D + 1, 0.3))), data()
-    state = layer.step(layer.start(4), x[:, 0], y[:, 0])
-    before = state.h.clone()
-    answer = layer.read(state, x[:, 1])
-    layer.step(state, x[:, 1], y[:, 1])
-    assert torch.equal(state.h, before)
-    assert torch.equal(layer.read(state, x[:, 1]), answer)
 
 
 d, d_h = 10, 16

@@ -369,16 +369,10 @@ def test_padding_and_packed_texts_are_refused(model, tokens):
             "form must be 'recurrent' or 'chunked' with the delta rule, got 'parallel'",
         ),
         ({"form": "fast"}, "form must be 'recurrent' or 'parallel' or 'chunked', got 'fast'"),
-        ({"form": None}, "form must be"),
-        ({"size": 0}, "size must be an integer >= 1, got 0"),
-        ({"size": 2.0}, "size must be an integer >= 1, got 2.0"),
-        ({"learned": 1}, "learned must be True or False, got 1"),
-        ({"normalised": "no"}, "normalised must be True or False, got 'no'"),
         ({"lam": None, "beta": 0.5}, "lam must be in .* got None"),
         ({"lam": None, "learned": True}, "lam must be in .* got None"),
         ({"lam": None, "normalised": True}, "lam must be in .* got None"),
         ({"model": torch.nn.Linear(2, 2)}, "model must be a causal language model .* got Linear"),
-        ({"model": None}, "model must be a torch.nn.Module, got None"),
     ],
 )
 def test_settings_are_refused_by_name(model, changes, message, as_installed):
@@ -404,16 +398,15 @@ def test_what_is_asked_of_a_changed_model_is_refused_by_name(model, tokens, as_i
     """Tokens, positions, lengths, and models that were not changed."""
     changed = models.with_attention(model, lam=0.9)
     softmax = models.with_attention(model, lam=None)
-    wrong_tokens = [
+    at = torch.zeros(3, 1, dtype=torch.int64)
+    for wrong, message in (
         (None, "tokens must be a torch.Tensor of 2 axes"),
         (tokens[0], "tokens must be a torch.Tensor of 2 axes"),
         (tokens.float(), "tokens must be torch.int64, at least one, got torch.float32"),
         (tokens[:, :0], r"tokens must be torch.int64, at least one, got torch.int64 of shape \(3, 0\)"),
         (tokens + WORDS, rf"tokens must lie in \[0, {WORDS}\), got values from"),
         (tokens - WORDS, rf"tokens must lie in \[0, {WORDS}\), got values from"),
-    ]
-    at = torch.zeros(3, 1, dtype=torch.int64)
-    for wrong, message in wrong_tokens:
+    ):
         with pytest.raises(ValueError, match=f"^{message}"):
             models.surgery.generate(changed, wrong, new=1)
         with pytest.raises(ValueError, match=f"^{message}"):
@@ -427,15 +420,12 @@ def test_what_is_asked_of_a_changed_model_is_refused_by_name(model, tokens, as_i
     ):
         with pytest.raises(ValueError, match=f"^{message}"):
             models.surgery.logits_at(changed, tokens, wrong)
-    for changes, message in (
-        ({"new": 0}, "new must be an integer >= 1, got 0"),
-        ({"new": 1.0}, "new must be an integer >= 1, got 1.0"),
-        ({"generator": 3}, "generator must be a torch.*Generator.*, got 3"),
-        ({"model": model}, "model must be made by icl.models.surgery.with_attention"),
-        ({"model": torch.nn.Linear(1, 1)}, "model must be a causal"),
+    for wrong, message in (
+        (model, "model must be made by icl.models.surgery.with_attention"),
+        (torch.nn.Linear(1, 1), "model must be a causal"),
     ):
         with pytest.raises(ValueError, match=f"^{message}"):
-            models.surgery.generate(**{"model": changed, "tokens": tokens, "new": 1} | changes)
+            models.surgery.generate(wrong, tokens, new=1)
     for wrong, message in ((model, "model must be made by"), (softmax, "model must forget to have")):
         with pytest.raises(ValueError, match=f"^{message}"):
             models.surgery.forgetting(wrong)

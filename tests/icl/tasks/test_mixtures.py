@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from icl.profile import make_generator
 from icl.tasks import DriftingRegression, ManyDrifts, Mixture, Noisy, SmoothDrift, clean
-from icl.tasks.core import UNIFORM
 
 FAST = DriftingRegression(2, 5, 0.5, sigma_w=1.0, sigma_e=0.9)
 TASKS = [FAST, Noisy(FAST, 0.3), SmoothDrift(2, 5, 2, 0.7)]
@@ -27,15 +26,6 @@ def test_a_mixture_is_its_tasks_one_after_another():
     np.testing.assert_allclose(mixture.weight_kernel(), sum(kernels) / 3, rtol=1e-12)
     np.testing.assert_array_equal(mixture.Lambda, np.eye(2))
     assert (mixture.d, mixture.n, mixture.inputs) == (2, 5, FAST.inputs)
-
-
-def test_tasks_that_do_not_go_together_are_refused_by_name():
-    with pytest.raises(ValueError, match=r"tasks must have one d and one n, got \[\(2, 5\), \(2, 6\)\]"):
-        Mixture([FAST, SmoothDrift(2, 6)])
-    with pytest.raises(ValueError, match="tasks must have one law of white inputs"):
-        Mixture([FAST, SmoothDrift(2, 5, inputs=UNIFORM)])
-    with pytest.raises(ValueError, match="batch must be a multiple of the 3 tasks, got 4"):
-        Mixture(TASKS).sample(4, generator=make_generator("mixture"))
 
 
 def recurrence(batch, d, n, generator):

@@ -8,7 +8,7 @@ import torch
 from scipy import stats
 
 from icl.profile import make_generator
-from icl.tasks import Prompt, objectives
+from icl.tasks import Prompt
 from icl.tasks.objectives import Cauchy, Huber, Logistic, Quartic, Square
 
 KINDS = {
@@ -141,17 +141,6 @@ def test_what_is_convex_has_a_bend_of_one_sign():
 
 
 @pytest.mark.usefixtures("as_installed")
-def test_what_does_not_match_is_refused():
-    objective, prompt = KINDS["square"], drawn("square")
-    with pytest.raises(ValueError, match=r"w must have shape \(5, ..., 3\) to match prompt, got \(5, 4\)"):
-        objective.value(prompt, torch.zeros(5, 4).double())
+def test_weights_of_another_dtype_are_refused():
     with pytest.raises(ValueError, match=r"w must have dtype torch\.float64 to match prompt"):
-        objective.gradient(prompt, torch.zeros(5, 3))
-    with pytest.raises(ValueError, match="prompt must have d = 2, got 3"):
-        Square(2, 7).examples(prompt)
-    with pytest.raises(ValueError, match=r"s must broadcast with y, \(2,\), got \(3,\)"):
-        objective.loss(torch.zeros(2), torch.zeros(3))
-    for law, name in ((Huber, "delta"), (Cauchy, "delta"), (Huber, "share"), (Cauchy, "size"), (Quartic, "ridge")):
-        with pytest.raises(ValueError, match=f"{name} must be finite and >=? 0.*got .*-0.5"):
-            law(2, 3, **{name: -0.5})
-    assert issubclass(Huber, objectives.Objective)
+        KINDS["square"].gradient(drawn("square"), torch.zeros(5, 3))
