@@ -15,7 +15,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shared import EVERY_FILTER, LOPSIDED, UNEQUAL_DRIFT, read
+from shared import EVERY_FILTER, LOPSIDED, UNEQUAL_DRIFT, read, streamed
 
 from icl import filters
 from icl.experiments.evaluation import one_step_ahead
@@ -450,15 +450,6 @@ def test_many_settings_at_once_are_each_of_them(make, values):
     assert not torch.allclose(together[0], together[1])
     for dtype in (torch.float32, torch.float64):
         assert filters.run_filter(filter, x.to(dtype), y.to(dtype)).dtype == dtype
-
-
-def streamed(filter, x, y):
-    """Predictions of `update`, example by example, of inputs (time, d, *trials); and the last estimate."""
-    state, said = filter.init(torch.zeros_like(x[0])), []
-    for xt, yt in zip(x, y, strict=True):
-        y_hat, state = filter.update(state, xt, yt)
-        said.append(y_hat)
-    return torch.stack(said), state.w_hat
 
 
 @pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning")  # RLS updates P in place

@@ -7,7 +7,7 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from shared import EVERY_FILTER, UNEQUAL_DRIFT, read
+from shared import EVERY_FILTER, UNEQUAL_DRIFT, read, streamed
 
 from icl import filters
 from icl.profile import make_generator
@@ -302,11 +302,7 @@ def test_a_stream_is_a_run(filter):
     p = UNEQUAL_DRIFT.sample(4, generator=make_generator("stream"), dtype=torch.float64)
     right = filters.run_filter(filter, p.x, p.y)
     for x, y, expected in ((p.x[0], p.y[0], right[0]), (p.x.permute(1, 2, 0), p.y.T, right.T)):
-        state, found = filter.init(torch.zeros_like(x[0])), []
-        for xt, yt in zip(x, y, strict=True):
-            y_hat, state = filter.update(state, xt, yt)
-            found.append(y_hat)
-        assert (torch.stack(found) - expected).abs().max() <= 1e-12 * right.abs().max()
+        assert (streamed(filter, x, y)[0] - expected).abs().max() <= 1e-12 * right.abs().max()
 
 
 @pytest.mark.usefixtures("as_installed")
