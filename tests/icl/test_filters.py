@@ -104,26 +104,22 @@ def ridge_move(w_hat, x, y, *, lam, eps):
     return np.linalg.lstsq(rows, np.concatenate([ages * y, 0 * w_hat]))[0]
 
 
-@pytest.mark.parametrize("mu", [0.01, 0.1])
-def test_lms_is_its_loop(mu):
-    """LMS predicts what a loop over trials, positions and coordinates predicts, w <- w + mu (y - w'x) x from w = 0.
+LOOPS = {f"LMS {mu}": (filters.lms(mu), functools.partial(lms_move, mu=mu)) for mu in (0.01, 0.1)} | {
+    f"NLMS {mu}, {eps}": (filters.nlms(mu, eps=eps), functools.partial(nlms_move, mu=mu, eps=eps))
+    for mu in (0.3, 1.0, 1.7)
+    for eps in (0.0, 0.1)
+}
+
+
+@pytest.mark.parametrize(("filter", "move"), LOOPS.values(), ids=LOOPS)
+def test_lms_and_nlms_are_their_loops(filter, move):
+    """They predict what a loop over trials, positions and coordinates predicts, w <- w + mu (y - w'x) x from w = 0 or
+    this over eps + x'x, without regularisation too.
 
     3 trials of 25 positions in 3 dimensions; rtol 1e-9 of a trial's largest prediction.
     """
     x, y = prompts()
-    agrees(filters.run_filter(filters.lms(mu), x, y), by_hand(functools.partial(lms_move, mu=mu), x, y))
-
-
-@pytest.mark.parametrize("eps", [0.0, 0.1])
-@pytest.mark.parametrize("mu", [0.3, 1.0, 1.7])
-def test_nlms_is_its_loop(mu, eps):
-    """NLMS predicts what a loop over trials, positions and coordinates predicts, without regularisation too.
-
-    3 trials of 25 positions in 3 dimensions; rtol 1e-9 of a trial's largest prediction.
-    """
-    x, y = prompts()
-    move = functools.partial(nlms_move, mu=mu, eps=eps)
-    agrees(filters.run_filter(filters.nlms(mu, eps=eps), x, y), by_hand(move, x, y))
+    agrees(filters.run_filter(filter, x, y), by_hand(move, x, y))
 
 
 @pytest.mark.parametrize("unit", [1e-6, 1e6, 2.0**-60])
@@ -137,17 +133,16 @@ def test_a_default_has_no_units(make, unit):
     agrees(filters.run_filter(make(0.7), unit * x, y), filters.run_filter(make(0.7), x, y).numpy(), rtol)
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda **eps: filters.apa(0.5, K=2, **eps),
-        lambda **eps: filters.window(4, **eps),
-        lambda **eps: filters.rls(0.9, **eps),
-        lambda **eps: filters.faded_ridge(0.9, **eps),
-        filters.ridge,
-    ],
-    ids=["APA", "window", "RLS", "faded ridge", "ridge"],
-)
+REGULARISED = {
+    "APA": functools.partial(filters.apa, 0.5, K=2),
+    "RLS": functools.partial(filters.rls, 0.9),
+    "window": functools.partial(filters.window, 4),
+    "ridge": filters.ridge,
+    "faded ridge": functools.partial(filters.faded_ridge, 0.9),
+}
+
+
+@pytest.mark.parametrize("make", REGULARISED.values(), ids=REGULARISED)
 def test_a_regularisation_is_asked_for(make):
     """Where none at all would divide by 0, eps has no default: in units of x^2, no number suits all inputs."""
     with pytest.raises(TypeError, match=r"required .*argument: 'eps'"):
@@ -364,21 +359,16 @@ def test_apa_ends_on_the_last_labels():
 @pytest.mark.parametrize(
     ("make", "rescaled"),
     [
-        (filters.lms(0.05), filters.lms(0.05 / 16)),
+        (EVERY["LMS"], filters.lms(0.05 / 16)),
         (filters.nlms(0.7, eps=0.1), filters.nlms(0.7, eps=0.1 * 16)),
-        (filters.delta_rule(0.05, lam=0.9), filters.delta_rule(0.05 / 16, lam=0.9)),
-        (
-            filters.normalised_delta_rule(0.7, lam=0.9, eps=0.1),
-            filters.normalised_delta_rule(0.7, lam=0.9, eps=0.1 * 16),
+        (EVERY["delta rule"], filters.delta_rule(0.05 / 16, lam=0.9)),
+        *(
+            (make(eps=0.1), make(eps=0.1 * 16))
+            for make in (functools.partial(filters.normalised_delta_rule, 0.7, lam=0.9), *REGULARISED.values())
         ),
-        (filters.apa(0.5, K=2, eps=0.1), filters.apa(0.5, K=2, eps=0.1 * 16)),
-        (filters.rls(0.9, eps=0.1), filters.rls(0.9, eps=0.1 * 16)),
-        (filters.window(4, eps=0.1), filters.window(4, eps=0.1 * 16)),
-        (filters.ridge(0.1), filters.ridge(0.1 * 16)),
-        (filters.faded_ridge(0.9, eps=0.1), filters.faded_ridge(0.9, eps=0.1 * 16)),
         (filters.kalman(UNEQUAL_DRIFT, sigma_y=0.1, P_0=1.0), filters.kalman(TASK_IN_FOURS, sigma_y=0.1, P_0=1 / 16)),
-        (filters.steady_kalman(UNEQUAL_DRIFT), STEADY),
-        (filters.gla(LOPSIDED, lam=0.9), filters.gla(LOPSIDED / 16, lam=0.9)),
+        (EVERY["steady Kalman"], STEADY),
+        (EVERY["GLA"], filters.gla(LOPSIDED / 16, lam=0.9)),
     ],
     ids=EVERY,
 )

@@ -1,7 +1,5 @@
 """Models of transformers and mambapy as contestants. Both take seconds to import: no other file of the room does."""
 
-import sys
-
 import pytest
 import torch
 from torch import nn
@@ -51,7 +49,6 @@ def models(tmp_path, monkeypatch):
     pytest.importorskip("transformers")
     (tmp_path / "models.py").write_text(MODELS)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,6 @@ def own(tmp_path, monkeypatch):
     """An empty folder with a file of one's own, from which the tool is called."""
     (tmp_path / "my_layer.py").write_text(OWN)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
     return tmp_path
 
 
