@@ -372,16 +372,14 @@ def test_kalmans_errors_have_the_spread_it_states(sigma_y):
     task = DriftingRegression(d=3, n=10, gamma=0.9, sigma_e=0.3)
     p = task.sample(20_000, generator=make_generator(f"spread {sigma_y}"), dtype=torch.float64)
     noise = torch.randn(p.y.shape, generator=make_generator("label noise"), dtype=torch.float64)
-    xs, ys, ws = p.x.permute(1, 2, 0), (p.y + sigma_y * noise).T, p.w.permute(1, 2, 0)
 
     def distances(filter):
-        state, found = filter.init(torch.zeros_like(xs[0])), []
-        for i in range(11):
+        found = []
+        for i, state in enumerate(read(filter, p.x, p.y + sigma_y * noise)):
             if i in (1, 3, 10):
-                miss = (ws[i] - state.w_hat).T[..., None]
+                miss = (p.w[:, i] - state.w_hat.T)[..., None]
                 P = state.P.expand(3, 3, 20_000).movedim(-1, 0)
                 found.append((miss * torch.linalg.solve(P, miss)).sum().item())
-            state = filter.step(state, xs[i], ys[i], (state.w_hat * xs[i]).sum(0))
         return np.array(found)
 
     chance.assert_within(distances(filters.kalman(task, sigma_y=sigma_y)), stats.chi2(60_000))

@@ -301,29 +301,10 @@ def test_regularisation_in_proportion_keeps_the_slope(unit):
         assert slope(filters.window(60, eps=1e-2)) < 0.5 * last
 
 
-def test_normalised_filters_do_not_know_the_units_of_inputs():
-    """NLMS and the normalised delta rule predict the same whatever the unit of the inputs, bit for bit for powers of
-    two: down to 2^-60.
-    """
-    x, y = (
-        torch.randn(*shape, generator=make_generator("units"), dtype=torch.float64) for shape in ((3, 30, 4), (3, 30))
-    )
-    for filter in (filters.nlms(0.7), filters.normalised_delta_rule(0.7, lam=0.9)):
-        assert torch.equal(filters.run_filter(filter, 2.0**-60 * x, y), filters.run_filter(filter, x, y))
-
-
 def test_a_refused_setting_is_printed_plainly():
     """The message about a setting prints a number, not numpy's name for its type."""
     with pytest.raises(ValueError, match=r"mu must be finite and > 0, got nan$"):
         filters.lms(np.float64("nan"))
-
-
-@pytest.mark.parametrize(("make", "settings"), [("window", (3,)), ("rls", (0.9,)), ("apa", (0.5,))])
-def test_regularisation_has_no_default(make, settings):
-    """A regularisation in units of x^2, where one is needed, must be given."""
-    K = {"K": 2} if make == "apa" else {}
-    with pytest.raises(TypeError, match="required keyword-only argument: 'eps'"):
-        getattr(filters, make)(*settings, **K)
 
 
 def test_rls_state_is_symmetric_up_to_its_refusal():

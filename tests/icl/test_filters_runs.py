@@ -7,29 +7,12 @@ import pickle
 import numpy as np
 import pytest
 import torch
+from shared import EVERY_FILTER, UNEQUAL_DRIFT, read, streamed
 
 from icl import filters
 from icl.profile import make_generator
-from icl.tasks import DriftingRegression
 
-A = np.array([[0.3, 0.1, -0.05], [0.02, 0.2, 0.1], [0.0, -0.1, 0.4]])
-TASK = DriftingRegression(d=3, n=29, gamma=0.95, sigma_e=0.3, Lambda=np.diag([0.5, 1.25, 2.0]))
-EVERY = {
-    "LMS": filters.lms(0.05),
-    "NLMS": filters.nlms(0.7),
-    "delta rule": filters.delta_rule(0.05, lam=0.9),
-    "normalised delta rule": filters.normalised_delta_rule(0.7, lam=0.9),
-    "APA": filters.apa(0.5, K=2, eps=1e-6),
-    "RLS": filters.rls(0.9, eps=0.01),
-    "window": filters.window(4, eps=0.01),
-    "ridge": filters.ridge(0.1),
-    "faded ridge": filters.faded_ridge(0.9, eps=0.5),
-    "Kalman": filters.kalman(TASK, sigma_y=0.1),
-    "steady Kalman": filters.steady_kalman(TASK),
-    "GLA": filters.gla(A, lam=0.9),
-    "zero": filters.zero(),
-}
-every_filter = pytest.mark.parametrize("filter", EVERY.values(), ids=EVERY)
+every_filter = pytest.mark.parametrize("filter", EVERY_FILTER.values(), ids=EVERY_FILTER)
 several = torch.tensor([[0.05], [0.1], [0.02]], dtype=torch.float64)
 MANY = {
     "LMS": filters.lms(several),
@@ -42,7 +25,7 @@ MANY = {
 
 
 def prompts(batch=7):
-    p = TASK.sample(batch, generator=make_generator("filters"), dtype=torch.float64)
+    p = UNEQUAL_DRIFT.sample(batch, generator=make_generator("filters"), dtype=torch.float64)
     return p.x, p.y
 
 
@@ -63,13 +46,13 @@ def test_initial_weights_shift_the_origin(name, one_a_trial):
     x, y = prompts()
     w_0 = torch.randn((7, 3) if one_a_trial else (3,), generator=make_generator("w_0"), dtype=torch.float64)
     known = (x * (w_0[:, None] if one_a_trial else w_0)).sum(-1)
-    y_hat = filters.run_filter(EVERY[name], x, y, w_0=w_0)
-    agrees(y_hat, filters.run_filter(EVERY[name], x, y - known) + known)
+    y_hat = filters.run_filter(EVERY_FILTER[name], x, y, w_0=w_0)
+    agrees(y_hat, filters.run_filter(EVERY_FILTER[name], x, y - known) + known)
     agrees(y_hat[:, 0], known[:, 0])
     if one_a_trial:
-        agrees(filters.run_filter(EVERY[name], x[2], y[2], w_0=w_0[2]), y_hat[2])
+        agrees(filters.run_filter(EVERY_FILTER[name], x[2], y[2], w_0=w_0[2]), y_hat[2])
     else:
-        assert torch.equal(filters.run_filter(EVERY[name], x, y, w_0=w_0.expand(7, 3)), y_hat)
+        assert torch.equal(filters.run_filter(EVERY_FILTER[name], x, y, w_0=w_0.expand(7, 3)), y_hat)
 
 
 @pytest.mark.parametrize(
@@ -84,17 +67,17 @@ def test_initial_weights_fade_where_estimates_do(name, lam):
     """
     x, y = prompts()
     w_0 = torch.randn(7, 3, generator=make_generator("w_0"), dtype=torch.float64)
-    y_hat = filters.run_filter(EVERY[name], x, y, w_0=w_0)
+    y_hat = filters.run_filter(EVERY_FILTER[name], x, y, w_0=w_0)
     if name == "steady Kalman":
-        alone = filters.run_filter(EVERY[name], x, 0 * y, w_0=w_0)
+        alone = filters.run_filter(EVERY_FILTER[name], x, 0 * y, w_0=w_0)
         eye = torch.eye(3, dtype=torch.float64)
-        F = EVERY[name].step(filters.Estimate(eye), 0 * eye, 0 * eye[0], 0 * eye[0]).w_hat.numpy()
+        F = EVERY_FILTER[name].step(filters.Estimate(eye), 0 * eye, 0 * eye[0], 0 * eye[0]).w_hat.numpy()
         powers = np.stack([np.linalg.matrix_power(F, i) for i in range(30)])
         agrees(alone, torch.as_tensor(np.einsum("bti,tij,bj->bt", x, powers, w_0)))
-        agrees(y_hat, filters.run_filter(EVERY[name], x, y) + alone)
+        agrees(y_hat, filters.run_filter(EVERY_FILTER[name], x, y) + alone)
         return
     known = (x * w_0[:, None]).sum(-1) * lam ** torch.arange(30, dtype=torch.float64)
-    agrees(y_hat, filters.run_filter(EVERY[name], x, y - known) + known)
+    agrees(y_hat, filters.run_filter(EVERY_FILTER[name], x, y - known) + known)
 
 
 @pytest.mark.parametrize("name", ["GLA", "window", "zero"])
@@ -108,7 +91,7 @@ def test_initial_weights_without_feedback(name):
     w_0 = torch.randn(7, 3, generator=make_generator("w_0"), dtype=torch.float64)
     lam = {"GLA": 0.9, "window": 0.0, "zero": 1.0}[name]
     added = (x * w_0[:, None]).sum(-1) * lam ** torch.arange(30, dtype=torch.float64)
-    agrees(filters.run_filter(EVERY[name], x, y, w_0=w_0), filters.run_filter(EVERY[name], x, y) + added)
+    agrees(filters.run_filter(EVERY_FILTER[name], x, y, w_0=w_0), filters.run_filter(EVERY_FILTER[name], x, y) + added)
 
 
 @every_filter
@@ -126,14 +109,11 @@ def test_a_track_is_what_happened(filter):
     assert torch.equal(track.error, y - track.y_hat)
     assert torch.equal(track.w_hat[:, 0], w_0)
     agrees((track.w_hat[:, :-1] * x).sum(-1), track.y_hat)
-    xs, ys, state = x.permute(1, 2, 0), y.T, filter.init(w_0.T)
-    for i in range(30):
-        state = filter.step(state, xs[i], ys[i], (state.w_hat * xs[i]).sum(0))
-        agrees(track.w_hat[:, i + 1], state.w_hat.expand(3, 7).T)
+    for i, state in enumerate(read(filter, x, y, w_0.T)):
+        agrees(track.w_hat[:, i], state.w_hat.expand(3, 7).T)
     one = filters.track(filter, x[2], y[2], w_0=w_0[2])
-    agrees(one.y_hat, track.y_hat[2])
-    agrees(one.error, track.error[2])
-    agrees(one.w_hat, track.w_hat[2])
+    for part in ("y_hat", "error", "w_hat"):
+        agrees(getattr(one, part), getattr(track, part)[2])
 
 
 @pytest.mark.parametrize("filter", MANY.values(), ids=MANY)
@@ -153,9 +133,14 @@ def test_a_track_of_many_settings(filter):
     agrees((track.w_hat[..., :-1, :] * x).sum(-1), track.y_hat)
 
 
+one_or_many = pytest.mark.parametrize(
+    "filter", [*EVERY_FILTER.values(), *MANY.values()], ids=[*EVERY_FILTER, *(f"many {name}" for name in MANY)]
+)
+
+
 @pytest.mark.usefixtures("as_installed")
 @pytest.mark.parametrize("cache", [1, 10, 40])
-@pytest.mark.parametrize("filter", [*EVERY.values(), *MANY.values()], ids=[*EVERY, *(f"many {name}" for name in MANY)])
+@one_or_many
 def test_blocks_make_no_difference(filter, cache, monkeypatch):
     """However little the cache is said to hold, and so however few trials and steps make a block, a run and a track are
     the same.
@@ -205,7 +190,7 @@ def test_settings_on_two_axes():
     filter = filters.delta_rule(mu, lam=lam)
     assert filter.settings == (2, 3)
     shared = filters.run_filter(filter, x, y)
-    p = TASK.sample(42, generator=make_generator("own"), dtype=torch.float64)
+    p = UNEQUAL_DRIFT.sample(42, generator=make_generator("own"), dtype=torch.float64)
     own_x, own_y = p.x.reshape(2, 3, 7, 30, 3), p.y.reshape(2, 3, 7, 30)
     own = filters.run_filter(filter, own_x, own_y)
     assert shared.shape == own.shape == (2, 3, 7, 30)
@@ -272,7 +257,7 @@ def test_one_position_and_one_dimension(filter):
     w_0 = torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64)
     agrees(filters.run_filter(filter, x, y, w_0=w_0), (x * w_0).sum(-1))
     assert filters.track(filter, x, y, w_0=w_0).w_hat.shape == (7, 2, 3)
-    if filter not in (EVERY["Kalman"], EVERY["steady Kalman"], EVERY["GLA"]):
+    if filter not in (EVERY_FILTER["Kalman"], EVERY_FILTER["steady Kalman"], EVERY_FILTER["GLA"]):
         assert filters.run_filter(filter, x[..., :1], y).shape == (7, 1)
 
 
@@ -299,14 +284,11 @@ def test_what_is_not_finite_and_unread_is_refused():
     """
     for position in (0, 12, 29):
         for bad in (float("nan"), float("inf")):
-            x, y = prompts(3)
-            x[1, position, 2] = bad
-            with pytest.raises(ValueError, match=f"x must be finite, got {bad}"):
-                filters.run_filter(filters.lms(0.05), x, y)
-            x, y = prompts(3)
-            y[1, position] = bad
-            with pytest.raises(ValueError, match=f"y must be finite, got {bad}"):
-                filters.run_filter(filters.lms(0.05), x, y)
+            for name in "xy":
+                given = dict(zip("xy", prompts(3), strict=True))
+                given[name][1, position] = bad
+                with pytest.raises(ValueError, match=f"{name} must be finite, got {bad}"):
+                    filters.run_filter(filters.lms(0.05), **given)
 
 
 # Streaming
@@ -317,14 +299,10 @@ def test_a_stream_is_a_run(filter):
     """One example after another, `update` gives the predictions of `run_filter`, for one series and for four side by
     side; 1e-12 of the largest.
     """
-    p = TASK.sample(4, generator=make_generator("stream"), dtype=torch.float64)
+    p = UNEQUAL_DRIFT.sample(4, generator=make_generator("stream"), dtype=torch.float64)
     right = filters.run_filter(filter, p.x, p.y)
     for x, y, expected in ((p.x[0], p.y[0], right[0]), (p.x.permute(1, 2, 0), p.y.T, right.T)):
-        state, found = filter.init(torch.zeros_like(x[0])), []
-        for xt, yt in zip(x, y, strict=True):
-            y_hat, state = filter.update(state, xt, yt)
-            found.append(y_hat)
-        assert (torch.stack(found) - expected).abs().max() <= 1e-12 * right.abs().max()
+        assert (streamed(filter, x, y)[0] - expected).abs().max() <= 1e-12 * right.abs().max()
 
 
 @pytest.mark.usefixtures("as_installed")
@@ -369,7 +347,7 @@ def test_a_stream_that_diverges_is_refused():
             functools.reduce(lambda state, _: filter.update(state, one, one[0])[1], range(60), filter.init(0 * one))
 
 
-@every_filter
+@one_or_many
 @pytest.mark.parametrize("cache", [filters._CACHE, 30])
 def test_a_run_goes_on_where_another_stopped(filter, cache, monkeypatch):
     """From a pickled filter and its pickled last state, in blocks of trials too: the same to the last bit."""
@@ -378,16 +356,7 @@ def test_a_run_goes_on_where_another_stopped(filter, cache, monkeypatch):
     whole = filters.run_filter(filter, x, y)
     begun = filters.track(filter, x[:, :11], y[:, :11])
     filter, state = pickle.loads(pickle.dumps((filter, begun.state)))
-    assert torch.equal(filters.run_filter(filter, x[:, 11:], y[:, 11:], state=state), whole[:, 11:])
-
-
-@pytest.mark.parametrize("filter", MANY.values(), ids=MANY)
-def test_a_run_with_several_settings_goes_on_where_another_stopped(filter):
-    """To the last bit."""
-    x, y = prompts()
-    begun = filters.track(filter, x[:, :11], y[:, :11])
-    rest = filters.run_filter(filter, x[:, 11:], y[:, 11:], state=begun.state)
-    assert torch.equal(rest, filters.run_filter(filter, x, y)[..., 11:])
+    assert torch.equal(filters.run_filter(filter, x[:, 11:], y[:, 11:], state=state), whole[..., 11:])
 
 
 @every_filter
@@ -398,24 +367,3 @@ def test_a_missing_label_teaches_nothing(filter):
     run = filters.track(filter, x, torch.where(mask, y, torch.nan), mask=mask)
     agrees(run.w_hat, filters.track(filter, x * mask[..., None], y * mask).w_hat)
     agrees(run.y_hat, (run.w_hat[..., :-1, :] * x).sum(-1))
-
-
-def test_kalman_conditions_on_the_labels_that_are_there():
-    """The dense posterior mean of each label given the earlier ones that are there, rtol 1e-9."""
-    x, y = prompts()
-    mask = torch.rand(y.shape, generator=make_generator("mask")) > 0.3
-    y_hat = filters.run_filter(EVERY["Kalman"], x, torch.where(mask, y, torch.nan), mask=mask)
-    n, gamma = TASK.n + 1, TASK.gamma
-    start = gamma**2 * TASK.sigma_w**2 + TASK.sigma_e**2
-    law = np.zeros((n, n))
-    for i in range(n):
-        for j in range(n):
-            k = np.arange(1, min(i, j) + 1)
-            law[i, j] = gamma ** (i + j) * start + TASK.sigma_e**2 * (gamma ** (i + j - 2.0 * k)).sum()
-    for trial in range(3):
-        X, at = x[trial].numpy(), mask[trial].numpy()
-        joint = law * (X @ X.T)
-        for t in range(1, n):
-            seen = np.flatnonzero(at[:t])
-            weights = np.linalg.solve(joint[np.ix_(seen, seen)] + 0.01 * np.eye(len(seen)), joint[seen, t])
-            np.testing.assert_allclose(y_hat[trial, t], weights @ y[trial].numpy()[seen], rtol=1e-9, atol=1e-9)

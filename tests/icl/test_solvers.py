@@ -120,15 +120,8 @@ def test_conjugate_gradients_are_scipys(kind):
     for k in range(BATCH):
         path = [w_0[k].numpy()]
         one = {"none": None, "one for all": Ms[0].numpy(), "one each": Ms[k].numpy()}[kind]
-        sparse.linalg.cg(
-            H[k].numpy(),
-            b[k].numpy(),
-            path[0],
-            rtol=0,
-            maxiter=STEPS,
-            M=one,
-            callback=lambda w, path=path: path.append(w.copy()),
-        )
+        kept = {"callback": lambda w, path=path: path.append(w.copy())}
+        sparse.linalg.cg(H[k].numpy(), b[k].numpy(), path[0], rtol=0, maxiter=STEPS, M=one, **kept)
         expected.append(path)
     agrees(solvers.run_solver(solvers.conjugate_gradients(M), H, b, STEPS, w_0), expected)
 
@@ -359,9 +352,9 @@ def test_problems_do_not_see_one_another(method, problem, seed):
     H, b, w_0, _, M, _ = problem
     changed = seed % len(H)
     rest = [k for k in range(len(H)) if k != changed]
-    other = (array.index_fill(0, torch.tensor(changed), 0.0) for array in (H, b, w_0))
     before = solvers.run_solver(method(M), H, b, 12, w_0)
-    after = solvers.run_solver(method(M), *(next(other) for _ in range(2)), 12, next(other))
+    H, b, w_0 = (array.index_fill(0, torch.tensor(changed), 0.0) for array in (H, b, w_0))
+    after = solvers.run_solver(method(M), H, b, 12, w_0)
     assert torch.equal(before[rest], after[rest])
     assert not after[changed].any()
 
@@ -406,9 +399,8 @@ def test_without_memory_all_are_gradient_descent(problem, eta):
 def test_conjugate_gradients_end_in_d_steps(problem, preconditioned):
     """After d steps nothing is left but rounding, 1e-9 of what there was in the norm of H; and they never step back."""
     H, b, w_0, w_star, M, _ = problem
-    left = gap(
-        H, solvers.run_solver(solvers.conjugate_gradients(M if preconditioned else None), H, b, b.shape[1], w_0), w_star
-    )
+    solver = solvers.conjugate_gradients(M if preconditioned else None)
+    left = gap(H, solvers.run_solver(solver, H, b, b.shape[1], w_0), w_star)
     assert (left[:, -1] <= 1e-9 * left[:, 0]).all()
     assert (left.diff() <= 1e-9 * left[:, :1]).all()
 
@@ -471,9 +463,8 @@ def test_conjugate_gradients_stay_where_they_arrive(d, n, decades, dtype):
     eps = torch.finfo(dtype).eps
     x = torch.randn(200, n, d, generator=make_generator("past the end", seed=d), dtype=torch.float64)
     x = (x * torch.logspace(0, -decades, d, dtype=torch.float64)).to(dtype)
-    w_star = torch.randn(200, d, generator=make_generator("past the end, weights", seed=d), dtype=torch.float64).to(
-        dtype
-    )
+    w_star = torch.randn(200, d, generator=make_generator("past the end, weights", seed=d), dtype=torch.float64)
+    w_star = w_star.to(dtype)
     H = x.mT @ x / n
     b = times(H, w_star)
     w = solvers.run_solver(solvers.conjugate_gradients(), H, b, 8 * d)
@@ -497,9 +488,7 @@ def test_a_solved_problem_is_not_touched(M):
     """From the solution, from b = 0 = w_0, without curvature (H = 0, b out of its range) and with less of it than
     rounding, no step is taken; problems beside them go on.
     """
-    H = torch.stack(
-        [torch.diag(torch.tensor(h, dtype=torch.float64)) for h in ([1, 2, 3], [1, 2, 3], [0] * 3, [1, 2, 3])]
-    )
+    H = torch.diag_embed(torch.tensor([[1, 2, 3], [1, 2, 3], [0, 0, 0], [1, 2, 3]], dtype=torch.float64))
     b = torch.tensor([[1, 2, 3], [0, 0, 0], [1, 0, 0], [1, 1, 1]], dtype=torch.float64)
     w_0 = torch.tensor([[1, 1, 1], [0, 0, 0], [5, 5, 5], [0, 0, 0]], dtype=torch.float64)
     w = solvers.run_solver(solvers.conjugate_gradients(M), H, b, 7, w_0)
@@ -598,16 +587,14 @@ def test_an_indefinite_H_is_refused(H, b, M):
 def test_one_eigenvalue_below_zero_is_found():
     """In each of 200 random problems of six dimensions with an eigenvalue of -1; with its absolute value, in none."""
     g = make_generator("indefinite")
-    Q = torch.linalg.qr(torch.randn(200, 6, 6, generator=g, dtype=torch.float64)).Q
+    Q = orthogonal((200, 6, 6), g)
     values = 0.1 + 3 * torch.rand(200, 6, generator=g, dtype=torch.float64)
-    values[:, 0] = 1
     b = torch.randn(200, 6, generator=g, dtype=torch.float64)
-    H = (Q * values[:, None]) @ Q.mT
+    values[:, 0] = 1
+    H, indefinite = ((Q * signs[:, None]) @ Q.mT for signs in (values, values.index_fill(1, torch.tensor(0), -1)))
     w = solvers.run_solver(solvers.conjugate_gradients(), (H + H.mT) / 2, b, 12)[:, -1]
     assert (times(H, w) - b).abs().max() < 1e-9
-    values[:, 0] = -1
-    H = (Q * values[:, None]) @ Q.mT
-    for each, right in zip((H + H.mT) / 2, b, strict=True):
+    for each, right in zip((indefinite + indefinite.mT) / 2, b, strict=True):
         with pytest.raises(ValueError, match="H must be positive semi-definite"):
             solvers.run_solver(solvers.conjugate_gradients(), each[None], right[None], 12)
 

@@ -4,6 +4,7 @@ import io
 import re
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -116,8 +117,8 @@ def test_a_long_run_asks_first(say, pretended, tmp_path, monkeypatch, answer, be
 def test_time_is_told_from_what_a_token_takes(monkeypatch):
     """On this machine; where it cannot be measured, nothing is told, as the run itself says what is wrong."""
     plan = runner.plan(["gla", "answer-0"], tasks=["switches"])
-    times = []
-    monkeypatch.setattr(costs, "measure_cost", lambda c, shape, device: times.append((c.name, device)) or Weighed())
+    times, weighed = [], SimpleNamespace(us_per_token=10.0)
+    monkeypatch.setattr(costs, "measure_cost", lambda c, shape, device: times.append((c.name, device)) or weighed)
     assert command._estimate_seconds(plan, 2) == plan.seconds({"gla": 10.0}, 2)
     assert times == [("gla", "cpu")]
     monkeypatch.setattr(costs, "measure_cost", lambda c, shape, device: 1 / 0)
@@ -133,10 +134,6 @@ def test_memory_is_told_of_whom_it_takes_most(monkeypatch):
     assert command._memory(plan) == "1,600 MiB for softmax"
     monkeypatch.setattr(costs, "step_bytes", lambda *_: 1 / 0)
     assert command._memory(plan) == ""
-
-
-class Weighed:
-    us_per_token = 10.0
 
 
 def test_runs_are_compared(say, runs, made_up):
@@ -252,26 +249,22 @@ def test_what_is_wrong_is_said_in_a_sentence(say, tmp_path, monkeypatch, words, 
 
 def test_files_that_cannot_be_used_are_named(say, runs, made_up):
     """A damaged table, runs of two budgets, a page that cannot be written, a contestant that is not there."""
-    table = runs / "one" / "results.parquet"
-    whole = table.read_bytes()
-    table.write_bytes(whole[:-20])
-    code, _, err = say("compare", runs / "one")
-    assert code == 2
-    assert "damaged or cut short" in " ".join(err.split())
-    table.write_bytes(whole)
-    (runs / "three").mkdir()
+    one, cut, three = (runs / name for name in ("one", "cut", "three"))
     other = made_up(("mine",))
     other.meta["budget"]["steps"] = 10
-    write_results(runs / "three" / "results.parquet", other)
-    code, _, err = say("compare", runs / "one", runs / "three")
-    assert code == 2
-    assert "the same budget, got steps 600 and 10" in " ".join(err.split())
-    code, _, err = say("compare", runs / "one", "--against", "rls")
-    assert code == 2
-    assert "--against must be one of answer 0, gla, softmax, got 'rls'" in " ".join(err.split())
-    code, _, err = say("compare", runs / "one", "--html", runs / "no" / "where.html")
-    assert code == 2
-    assert "No such file or directory" in " ".join(err.split())
+    cut.mkdir()
+    (cut / "results.parquet").write_bytes((one / "results.parquet").read_bytes()[:-20])
+    three.mkdir()
+    write_results(three / "results.parquet", other)
+    for words, reason in (
+        ([cut], "damaged or cut short"),
+        ([one, three], "the same budget, got steps 600 and 10"),
+        ([one, "--against", "rls"], "--against must be one of answer 0, gla, softmax, got 'rls'"),
+        ([one, "--html", runs / "no" / "where.html"], "No such file or directory"),
+    ):
+        code, _, err = say("compare", *words)
+        assert code == 2
+        assert reason in " ".join(err.split())
 
 
 def test_an_interruption_says_how_to_go_on(say, pretended, monkeypatch, tmp_path):

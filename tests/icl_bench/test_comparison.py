@@ -102,11 +102,3 @@ def test_settings_that_are_not_there_are_refused_by_name(small):
     short = settings[~((settings.task == "all") & (settings.method == "S6") & (settings.setting == "layer.B.W 0"))]
     with pytest.raises(ValueError, match=r"settings must hold the \d+ numbers of S6, got"):
         makers(task, name, short)
-    with pytest.raises(ValueError, match="settings must be a table with task, method, setting, value"):
-        makers(task, name, settings.drop(columns="value"))
-    with pytest.raises(ValueError, match="tasks must map names to tasks, at least one"):
-        comparison.compare({}, settings)
-    with pytest.raises(ValueError, match="tasks must be tasks, got 3 for 'x'"):
-        comparison.tuned_settings({"x": 3})
-    with pytest.raises(ValueError, match="last must be at most the 13 positions of the task, got 14"):
-        comparison.tuned_for(task, LAYERS["RLS"], last=14)

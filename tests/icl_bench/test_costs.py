@@ -156,21 +156,6 @@ def test_a_tunable_of_ones_own_and_the_names_that_the_tool_has_agree():
     }
 
 
-@pytest.mark.parametrize(
-    ("made", "message"),
-    [
-        (lambda: measure_cost("gla", SHAPE), "contestant must be"),
-        (lambda: measure_cost(resolve("softmax"), 3), "shape must be"),
-        (lambda: measure_cost(resolve("softmax"), SHAPE, batch=0), "batch must be"),
-        (lambda: measure_cost(resolve("softmax"), SHAPE, device=0), "device must be"),
-        (lambda: count(3), "run must be a function"),
-    ],
-)
-def test_bad_input_is_refused_by_name(made, message):
-    with pytest.raises(ValueError, match=message):
-        made()
-
-
 def test_a_weight_can_be_made_without_notes():
     assert MeasuredCost(1, 2.0, None, None, 3.0).notes == ()
 

@@ -31,7 +31,6 @@ def folder(tmp_path, monkeypatch):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
     known = set(sys.modules)
     yield tmp_path
     for name in set(sys.modules) - known:

@@ -153,46 +153,41 @@ def test_a_training_that_diverged_is_infinite_on_the_board(results, tmp_path):
 
 
 PLANTED = {
-    "a digit alone": (
-        lambda m: first(m, risk=m["tasks"][0]["risk"] * 1.1),
-        False,
-        "its checksum is not that of its row",
-    ),
-    "a risk": (lambda m: first(m, risk=m["tasks"][0]["risk"] * 1.0001), True, "ar1-0.8, same: ratio must be risk"),
-    "a ratio": (lambda m: first(m, ratio=m["tasks"][0]["ratio"] * 0.9), True, "ratio must be risk / floor"),
-    "a seed": (lambda m: first(m, low=m["tasks"][0]["ratio"] * 1.1), True, "must lie between low and high"),
-    "a negative error": (lambda m: first(m, se=-1.0), True, "se must be a number >= 0"),
+    "a digit alone": (lambda m: first(m, risk=m["tasks"][0]["risk"] * 1.1), "its checksum is not that of its row"),
+    "a risk": (lambda m: first(m, risk=m["tasks"][0]["risk"] * 1.0001), "ar1-0.8, same: ratio must be risk"),
+    "a ratio": (lambda m: first(m, ratio=m["tasks"][0]["ratio"] * 0.9), "ratio must be risk / floor"),
+    "a seed": (lambda m: first(m, low=m["tasks"][0]["ratio"] * 1.1), "must lie between low and high"),
+    "a negative error": (lambda m: first(m, se=-1.0), "se must be a number >= 0"),
     "a floor": (
         lambda m: first(m, floor=m["tasks"][0]["floor"] / 2, ratio=m["tasks"][0]["ratio"] * 2, low=None),
-        True,
         "must",
     ),
-    "a mean": (lambda m: m["means"]["shifted"].update(ratio=1.0), True, "the mean 'shifted' must be 1"),
-    "a mean's error": (lambda m: m["means"]["longer"].update(se=9.0), True, "must have a standard error up to"),
-    "a task": (lambda m: m["tasks"].pop(), True, "every task of the benchmark once a variant"),
-    "a task twice": (lambda m: m["tasks"].append(m["tasks"][0]), True, "every task of the benchmark once a variant"),
-    "prompts": (lambda m: first(m, prompts="0"), True, "test prompts are not those of"),
-    "shifted": (lambda m: first(m, shifted=True), True, "shifted must say"),
-    "another budget": (lambda m: m["budget"].update(steps=601), True, "budget must be one of small"),
-    "a medium budget": (lambda m: m.update(budget=BUDGETS["medium"].to_dict()), True, "rates|of the budget medium"),
-    "a task by itself": (lambda m: m.update(train="each"), True, "trained on all tasks at once"),
-    "no commit": (lambda m: m.update(commit=""), True, "commit must be the hash"),
-    "a word for a commit": (lambda m: m.update(commit="main"), True, "commit must be the hash"),
-    "a link": (lambda m: m.update(link="javascript:x"), True, "link must begin with https"),
-    "a rate": (lambda m: m.update(rate=repr(SMALL.rates[0])), True, "rate must be the one with the least error"),
-    "a rate of one's own": (lambda m: m["rates"].update({"0.5": 0.1}), True, "rates must be those of the budget"),
-    "a cost": (lambda m: m.update(seconds=-1), True, "seconds must be a number"),
-    "a name": (lambda m: m.update(contestant="../x"), True, "contestant must be a name that a file can have"),
-    "another name": (lambda m: m.update(contestant="x"), True, "it is of x"),
-    "nothing": (lambda m: m.pop("means"), True, "it lacks 'means'"),
+    "a mean": (lambda m: m["means"]["shifted"].update(ratio=1.0), "the mean 'shifted' must be 1"),
+    "a mean's error": (lambda m: m["means"]["longer"].update(se=9.0), "must have a standard error up to"),
+    "a task": (lambda m: m["tasks"].pop(), "every task of the benchmark once a variant"),
+    "a task twice": (lambda m: m["tasks"].append(m["tasks"][0]), "every task of the benchmark once a variant"),
+    "prompts": (lambda m: first(m, prompts="0"), "test prompts are not those of"),
+    "shifted": (lambda m: first(m, shifted=True), "shifted must say"),
+    "another budget": (lambda m: m["budget"].update(steps=601), "budget must be one of small"),
+    "a medium budget": (lambda m: m.update(budget=BUDGETS["medium"].to_dict()), "rates|of the budget medium"),
+    "a task by itself": (lambda m: m.update(train="each"), "trained on all tasks at once"),
+    "no commit": (lambda m: m.update(commit=""), "commit must be the hash"),
+    "a word for a commit": (lambda m: m.update(commit="main"), "commit must be the hash"),
+    "a link": (lambda m: m.update(link="javascript:x"), "link must begin with https"),
+    "a rate": (lambda m: m.update(rate=repr(SMALL.rates[0])), "rate must be the one with the least error"),
+    "a rate of one's own": (lambda m: m["rates"].update({"0.5": 0.1}), "rates must be those of the budget"),
+    "a cost": (lambda m: m.update(seconds=-1), "seconds must be a number"),
+    "a name": (lambda m: m.update(contestant="../x"), "contestant must be a name that a file can have"),
+    "another name": (lambda m: m.update(contestant="x"), "it is of x"),
+    "nothing": (lambda m: m.pop("means"), "it lacks 'means'"),
 }
 
 
 @pytest.mark.parametrize("what", PLANTED)
 def test_a_planted_fault_is_refused_by_name(folder, what):
     """One thing changed in one row of two, its checksum made anew: the file is named, and what is wrong with it."""
-    change, summed, words = PLANTED[what]
-    changed(folder, change, summed=summed)
+    change, words = PLANTED[what]
+    changed(folder, change, summed=what != "a digit alone")
     with pytest.raises(
         ValueError, match=rf"mine\.json is no row of this leaderboard: .*({words})|other\.json.*{words}"
     ):
@@ -277,8 +272,6 @@ def test_another_format_and_what_is_no_json_are_refused(folder):
         (folder / "a.json").write_text(text)
         with pytest.raises(ValueError, match=rf"a\.json .*{words}"):
             leaderboard.read_rows(folder)
-    with pytest.raises(ValueError, match="budget must be one of small, medium, large, got 'tiny'"):
-        leaderboard.read_rows(folder, budget="tiny")
     assert leaderboard.read_rows(folder / "nowhere") == []
     assert len(leaderboard.board([])) == len(leaderboard.by_task([])) == 0
 

@@ -8,17 +8,10 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet
 import pytest
+from shared import same_runs
 
 from icl_bench import results as tables
 from icl_bench.results import COLUMNS, ZERO, BenchResults, aggregate, concat, paired_comparison, per_task, summary
-
-
-def same(one, other):
-    """Two tables, to the bit."""
-    pd.testing.assert_frame_equal(one.drop(columns="errors"), other.drop(columns="errors"), check_exact=True)
-    for a, b in zip(one["errors"], other["errors"], strict=True):
-        assert np.array(a).tobytes() == np.array(b).tobytes()
-
 
 # Files.
 
@@ -32,7 +25,7 @@ def test_what_is_written_is_read_to_the_bit(made_up, tmp_path):
     tables.write_results(path, results)
     first = path.read_bytes()
     again = tables.read_results(path)
-    same(again.table, results.table)
+    same_runs(again.table, results.table)
     assert again.meta == results.meta
     tables.write_results(path, again)
     assert path.read_bytes() == first
@@ -53,10 +46,6 @@ def rewritten(path, change_table=lambda table: table, change_meta=lambda meta: m
     held = dict(table.schema.metadata)
     held[b"icl-bench"] = change_meta(held[b"icl-bench"])
     pyarrow.parquet.write_table(change_table(table).replace_schema_metadata(held), path)
-
-
-def without_a_row(table):
-    return table.slice(1)
 
 
 def with_a_digit_changed(table):
@@ -80,7 +69,7 @@ def with_another_name(table):
         (lambda p: p.write_bytes(p.read_bytes()[:-9]), "is damaged or cut short"),
         (lambda p: p.write_bytes(p.read_bytes()[:2000]), "is damaged or cut short"),
         (lambda p: pd.DataFrame({"a": [1]}).to_parquet(p), "was not written by icl-bench"),
-        (lambda p: rewritten(p, without_a_row), "damaged or was changed by hand"),
+        (lambda p: rewritten(p, lambda t: t.slice(1)), "damaged or was changed by hand"),
         (lambda p: rewritten(p, with_a_digit_changed), "damaged or was changed by hand"),
         (lambda p: rewritten(p, with_another_name), "damaged or was changed by hand"),
         (lambda p: rewritten(p, lambda t: t.drop_columns("kind")), "damaged or was changed by hand"),
@@ -115,7 +104,7 @@ def test_a_bit_that_flips_anywhere_is_seen(made_up, tmp_path):
         except ValueError:
             refused += 1
         else:
-            same(there.table, results.table)
+            same_runs(there.table, results.table)
             assert there.meta == results.meta
     assert refused > 25
 
@@ -367,8 +356,6 @@ def test_a_pair_needs_names_that_are_there_and_a_test_in_common(made_up):
         paired_comparison(made_up(), "rls", "gla")
     with pytest.raises(ValueError, match="other must be one of"):
         paired_comparison(made_up(), "gla", "Bayes")
-    with pytest.raises(ValueError, match="against must be one of"):
-        aggregate(made_up(), against="rls")
     results = made_up()
     results.table.loc[results.table["contestant"] == "gla", "trained_on"] = "switches"
     with pytest.raises(ValueError, match="gla and softmax have no test in common"):
@@ -388,7 +375,7 @@ def test_runs_are_put_together(made_up):
     own = [made_up((name,), train="each") for name in ("gla", "mine")]
     assert [concat(runs).meta["train"] for runs in (own, [own[1], one])] == ["each", "all"]
     twice = concat([one, one])
-    same(twice.table, one.table)
+    same_runs(twice.table, one.table)
     assert twice.meta == one.meta
 
 
@@ -430,8 +417,6 @@ def test_runs_with_other_numbers_for_the_same_are_refused(made_up):
     floors.table.at[1, "errors"] = [0.1] * 40
     with pytest.raises(ValueError, match=r"same floors, got others of ar1-0\.9, same"):
         concat([one, floors])
-    with pytest.raises(ValueError, match="runs must be at least one"):
-        concat([])
 
 
 def test_a_contestant_can_be_called_otherwise(made_up):
@@ -441,6 +426,5 @@ def test_a_contestant_can_be_called_otherwise(made_up):
     assert list(results.meta["contestants"]) == ["Bayes", "softmax"]
     assert len(results.floors) == len(made_up().floors)
     assert summary(results)["ratio"].tolist() == summary(made_up())["ratio"].tolist()
-    for names, reason in (({"rls": "x"}, "names must be one of"), ({"gla": "softmax"}, "a name that is taken")):
-        with pytest.raises(ValueError, match=reason):
-            tables.rename(made_up(), names)
+    with pytest.raises(ValueError, match="a name that is taken"):
+        tables.rename(made_up(), {"gla": "softmax"})

@@ -31,7 +31,6 @@ from icl_bench.custom_task import CustomTask
 from icl_bench.tasks import (
     BENCH_TASKS,
     BenchTask,
-    SeveralTasks,
     _catalogue,
     best_possible,
     drifting_tasks,
@@ -215,10 +214,6 @@ def test_a_mixture_refuses_what_does_not_go_together():
     one, other = (BENCH_TASKS["ar1-0.9"].make(2, n) for n in (4, 5))
     with pytest.raises(ValueError, match=r"tasks must be at least one, of one d and one n, got \[\(2, 4\), \(2, 5\)\]"):
         mixture([one, other])
-    with pytest.raises(ValueError, match="tasks must be at least one"):
-        SeveralTasks([])
-    with pytest.raises(ValueError, match="tasks must have d, n and sample, got 3"):
-        mixture([3])
     with pytest.raises(ValueError, match="batch must be a multiple of the 2 tasks, got 3"):
         mixture([one, one]).sample(3, generator=make_generator("mixed"))
 
@@ -317,9 +312,3 @@ def test_a_task_of_ones_own_is_found_by_its_file():
 def test_what_makes_no_task_is_refused(name, message):
     with pytest.raises(ValueError, match=message):
         find_tasks([f"own_tasks.py:{name}"])[f"own_tasks.py:{name}"].make(2, 5)
-
-
-@pytest.mark.usefixtures("as_installed")
-def test_floors_are_asked_of_tasks():
-    with pytest.raises(ValueError, match=r"task must be an [\w.]*Task, got 3"):
-        BENCH_TASKS["leaps"].floors(3)

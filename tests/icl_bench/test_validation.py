@@ -275,18 +275,3 @@ def test_an_error_of_the_layers_own_keeps_its_traceback():
     with pytest.raises(InvalidModel, match=r"mine fails on a batch of 6.*RuntimeError: out of luck") as refused:
         validate(contestant_of(Breaks), SHAPE)
     assert isinstance(refused.value.__cause__, RuntimeError)
-
-
-@pytest.mark.parametrize(
-    ("made", "message"),
-    [
-        (lambda: validate("gla", SHAPE), "contestant must be"),
-        (lambda: validate(contestant_of(Mean), 5), "shape must be"),
-        (lambda: validate(contestant_of(Mean), SHAPE, device=1), "device must be"),
-        (lambda: validate_model(nn.Linear(1, 1), "mine", SHAPE), "model must be"),
-        (lambda: validate_model(GLA(3, lam=0.9, mu=0.1), 1, SHAPE), "name must be"),
-    ],
-)
-def test_bad_input_is_refused_by_name(made, message):
-    with pytest.raises(ValueError, match=message):
-        made()

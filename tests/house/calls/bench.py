@@ -137,7 +137,8 @@ def written():
     return path
 
 
-BUDGET_RATES = rows("rates", "must be at least one learning rate, rising", (), (0.1, 0.01))
+BUDGET_RATES = rows("rates", "must be at least one learning rate, rising", (), (0.1, 0.01), (0.1, 0.1))
+BUDGET_RATES += rows("rates", "must be finite and > 0", (0.0,))
 entry(
     budgets.Budget,
     given={"name": "tiny", "d": 2, "n": 8, "rates": (1e-3,), "prompts": 5, "last": 4},
@@ -151,17 +152,24 @@ entry(adapters.is_config_class, adapters.is_model_class, given={"what": 3})
 entry(adapters.dataclass_config, given={"kind": 3})
 entry(adapters.is_installed, given={"package": "numpy"})
 entry(adapters.hugging_face, given={"name": "GPT2Config"})
-NO_OPERATOR = rows("operator", "must", lambda x: x, lambda q, k: q)
-NO_OPERATOR += [({"operator": lambda q, k, v, a: v}, "operator is told q, k, v")]
+NO_OPERATOR = rows("operator", "must have parameters named q, k and v, got x", lambda x: x)
+NO_OPERATOR += rows("operator", "must have parameters named q, k and v", lambda q, k: q)
+NO_OPERATOR += rows("operator", "is told q, k, v", lambda q, k, v, a: v)
+NO_OPERATOR += rows("operator", ".*one of g and decay", lambda q, k, v, g, decay: v)
+UNEVEN = [({"heads": 3}, "width must be a multiple of heads, got 4 and 3")]
 entry(sequence.operator_gates, given={"operator": lambda q, k, v: v}, also=NO_OPERATOR)
 entry(
     sequence.Projected,
     given={"operator": lambda q, k, v: v, "width": 4},
-    also=[*NO_OPERATOR, ({"heads": 3}, "width must be a multiple of heads")],
+    also=[*NO_OPERATOR, *UNEVEN],
 )
-entry(sequence.BlockStack, given={"mixers": [torch.nn.Linear(3, 3)]}, also=rows("mixers", "must", []))
+entry(
+    sequence.BlockStack,
+    given={"mixers": [torch.nn.Linear(3, 3)]},
+    also=rows("mixers", "must hold at least one layer", []),
+)
 entry(sequence.InContext, given={"body": torch.nn.Identity()})
-entry(catalogue.Softmax, catalogue.Alibi, catalogue.Rotary, given={"width": 4, "heads": 2})
+entry(catalogue.Softmax, catalogue.Alibi, catalogue.Rotary, given={"width": 4, "heads": 2}, also=UNEVEN)
 entry(
     training_jobs.prompts_for,
     given={"name": "ar1-0.9", "variant": "same"},
@@ -179,11 +187,16 @@ entry(validation.validate_model, given={"model": filters.lms(0.1), "name": "lms"
 entry(costs.count, given={"run": lambda: None})
 entry(command.main, given={"argv": ["--version"]})
 entry(results.paired_comparison, given={"one": "answer-0", "other": "again"})
-entry(results.aggregate, results.per_task, report.page, also=rows("against", "must", "nobody"))
-entry(results.concat, given=lambda _: {"runs": [IDLE_RESULTS()]}, also=rows("runs", "must", [], [3]))
-entry(results.rename, given={"names": {"again": "other"}}, also=rows("names", "must", {"nobody": "x"}))
+entry(results.aggregate, results.per_task, report.page, also=rows("against", "must be one of", "nobody"))
+NO_RUNS = rows("runs", "must be at least one", []) + rows("runs", r"must be an [\w.]*BenchResults", [3])
+entry(results.concat, given=lambda _: {"runs": [IDLE_RESULTS()]}, also=NO_RUNS)
+entry(results.rename, given={"names": {"again": "other"}}, also=rows("names", "must be one of", {"nobody": "x"}))
 entry(report.write_report, given=lambda _: {"path": somewhere("report.html")})
-entry(leaderboard.read_rows, given={"folder": "nowhere"}, also=rows("budget", "must be one of small", "huge"))
+entry(
+    leaderboard.read_rows,
+    given={"folder": "nowhere"},
+    also=rows("budget", "must be one of small, medium, large, got 'huge'", "huge"),
+)
 entry(bench_tasks.told_kalman, given={"task": bench_tasks.drifting_tasks(2, 3)["leaps, t with ν = 3"]})
 entry(
     comparison.tuned_for,

@@ -170,15 +170,14 @@ def test_before_fit_it_says_so(ask):
 def test_questions_that_cannot_be_answered_are_refused():
     """Ahead below 0, times of the past, both, another width; the past under a forgetting factor."""
     model = fitted()
-    for change in ({"ahead": -1}, {"ahead": np.nan}, {"time": [3.0]}):
-        with pytest.raises(ValueError, match="ahead must be"):
-            model.predict(X[:1], **change)
-    with pytest.raises(ValueError, match="ahead or time"):
-        model.predict(X[:1], ahead=1, time=[99.0])
-    with pytest.raises(ValueError, match="X must have the columns heat, wind"):
-        model.predict(X[["wind", "heat"]])
-    with pytest.raises(ValueError, match=r"X must have shape \(rows, 2\)"):
-        model.predict([1.0])
+    for x, change, says in (
+        *((X[:1], change, "ahead must be") for change in ({"ahead": -1}, {"ahead": np.nan}, {"time": [3.0]})),
+        (X[:1], {"ahead": 1, "time": [99.0]}, "ahead or time"),
+        (X[["wind", "heat"]], {}, "X must have the columns heat, wind"),
+        ([1.0], {}, r"X must have shape \(rows, 2\)"),
+    ):
+        with pytest.raises(ValueError, match=says):
+            model.predict(x, **change)
     fading = fitted(forgetting=0.9)
     with pytest.raises(ValueError, match="forgetting must be None"):
         fading.smooth()

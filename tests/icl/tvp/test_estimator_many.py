@@ -140,25 +140,20 @@ def test_refusals_and_warnings_name_the_series():
     """
     x, y, by, time = series()
     model = TVPRegression("none")
-    with pytest.raises(ValueError, match=r"of each of 270 rows, as table\['site'\] does, got 'site'"):
-        model.fit_each(x, y, "site")
-    with pytest.raises(ValueError, match=r"by must name the series of each of 270 rows, got shape \(269,\)"):
-        model.fit_each(x, y, by[1:])
-    with pytest.raises(ValueError, match=f"by must name .* each row, row {np.flatnonzero(by == 7)[0]} has no name"):
-        model.fit_each(x, y, np.where(by == 7, None, by))
-    with pytest.raises(ValueError, match="y must have 270 rows to match X"):
-        model.fit_each(x, y[1:], by)
-    with pytest.raises(ValueError, match=r"'south': y must have at least three labels .* label 0 has 0; errors='warn'"):
-        model.fit_each(x, np.where(by == "south", np.nan, y), by)
-    with pytest.raises(ValueError, match="series 7: time must not go back"):
-        model.fit_each(x, y, by, np.where(by == 7, -time, time))
-    frame = pd.DataFrame(x)
-    with pytest.raises(ValueError, match="y must have the index of X"):
-        model.fit_each(frame, pd.Series(y, index=frame.index[::-1]), by)
-    with pytest.raises(ValueError, match="by must have the index of X"):
-        model.fit_each(frame, y, pd.Series(by, index=frame.index[::-1]))
-    with pytest.raises(ValueError, match="time must have the index of X"):
-        model.fit_each(frame, y, by, pd.Series(time, index=frame.index[::-1]))
+    few, frame, back = np.where(by == "south", np.nan, y), pd.DataFrame(x), pd.RangeIndex(len(x))[::-1]
+    for given, says in (
+        ((x, y, "site"), r"of each of 270 rows, as table\['site'\] does, got 'site'"),
+        ((x, y, by[1:]), r"by must name the series of each of 270 rows, got shape \(269,\)"),
+        ((x, y, np.where(by == 7, None, by)), f"by must name .* each row, row {(by == 7).argmax()} has no name"),
+        ((x, y[1:], by), "y must have 270 rows to match X"),
+        ((x, few, by), "'south': y must have at least three labels .* label 0 has 0; errors='warn'"),
+        ((x, y, by, np.where(by == 7, -time, time)), "series 7: time must not go back"),
+        ((frame, pd.Series(y, index=back), by), "y must have the index of X"),
+        ((frame, y, pd.Series(by, index=back)), "by must have the index of X"),
+        ((frame, y, by, pd.Series(time, index=back)), "time must have the index of X"),
+    ):
+        with pytest.raises(ValueError, match=says):
+            model.fit_each(*given)
     with pytest.raises(ValueError, match="errors must be one of raise, warn"):
         model.fit_each(x, y, by, errors="ignore")
     x[by == "north", 1] = 0

@@ -117,6 +117,7 @@ def test_a_stream_may_keep_nothing():
 
 BAD = {
     "no input": (lambda x, y, t: (np.where(np.eye(2)[[1, 0]] > 0, np.nan, x), y, t), r"X must be finite, row .*'b'"),
+    "no input in a column": (lambda x, y, t: (x.assign(b=np.nan), y, t), "row 130 has none in column 'b'"),
     "no number": (lambda x, y, t: (x.assign(b="text"), y, t), "column 'b'"),
     "a column less": (lambda x, y, t: (x[["a"]], y, t), "columns a, b"),
     "columns swapped": (lambda x, y, t: (x[["b", "a"]], y, t), "columns a, b"),
@@ -168,13 +169,3 @@ def test_a_bad_row_of_plain_numbers_changes_nothing(name):
     for each in (model, before):
         each.partial_fit(np.array([1.0, 2e4]), 3.0, 9.0)
     assert pickle.dumps(model) == pickle.dumps(before)
-
-
-def test_a_missing_input_is_named_by_row_and_column():
-    """The row by its index, the column by its name."""
-    x, y, _ = table(1, False)
-    x = pd.DataFrame(x, columns=["a", "b"], index=range(100, 100 + N))
-    model = TVPRegression().fit(x, y)
-    row = x[:1].rename(index={100: 777}).assign(b=np.nan)
-    with pytest.raises(ValueError, match="row 777 has none in column 'b'"):
-        model.partial_fit(row, [1.0])

@@ -54,11 +54,9 @@ def test_units_change_nothing_else(name, by, shift):
 
 def test_daily_returns_as_decimals_have_the_slope_of_least_squares():
     """Returns of 1%, not in percent: without drift the slope is that of least squares, to the prior's share."""
-    rng = np.random.default_rng(0)
-    market = 0.01 * rng.standard_normal(250)
-    stock = 1.2 * market + 0.005 * rng.standard_normal(250)
-    model = TVPRegression("none").fit(market[:, None], stock)
-    right = np.linalg.lstsq(np.stack([np.ones(250), market], 1), stock, rcond=None)[0]
+    market, stock = returns()
+    model = TVPRegression("none").fit(market, stock)
+    right = np.linalg.lstsq(np.column_stack([np.ones(250), market]), stock, rcond=None)[0]
     np.testing.assert_allclose(model.coefficients_[-1], right, rtol=1e-5)
 
 
