@@ -2,15 +2,12 @@
 
 import ast
 import re
-import sys
 from pathlib import Path
 
+import chapters
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "book" / "_ext"))
-
-import chapters  # noqa: E402
 
 TEXTS = {page: (ROOT / f"{page}.md").read_text(encoding="utf-8") for page in chapters.pages()}
 CHAPTERS = {page: TEXTS[page] for page in chapters.in_parts()}

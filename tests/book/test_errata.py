@@ -1,20 +1,18 @@
 """The page of errata shows all lists, whole."""
 
 import re
-import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "book" / "_ext"))
+import directives
 
-import directives  # noqa: E402
-
-from icl.theory.errata import (  # noqa: E402
+from icl.theory.errata import (
     adaptation,
     memory,
     selection,
 )
-from icl_book import claims  # noqa: E402
+from icl_book import claims
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_the_page_shows_all_lists():

@@ -6,16 +6,13 @@ the solutions need.
 
 import ast
 import re
-import sys
 from pathlib import Path
 
+import chapters
 import pytest
+import solutions
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "book" / "_ext"), str(ROOT / "tools")]
-
-import chapters  # noqa: E402
-import solutions  # noqa: E402
 
 LABELS = solutions.labels()
 WRONG = solutions.mistakes()

@@ -1,14 +1,11 @@
 """The glossary: every word once, said in a sentence, and used by the page that it names."""
 
-import sys
 from pathlib import Path
 
+import directives
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "book" / "_ext"))
-
-import directives  # noqa: E402
 
 TERMS = yaml.safe_load((ROOT / "book/start/terms.yml").read_text(encoding="utf-8"))
 

@@ -1,20 +1,17 @@
 """Text from files stays text: in the glossary, in projects and in the notation, nothing is HTML, a role or a script."""
 
 import re
-import sys
 from pathlib import Path
 
+import chapters
+import directives
+import projects
 import pytest
 import yaml
 
+from icl_book import notation
+
 ROOT = Path(__file__).parents[2]
-sys.path[:0] = [str(ROOT / "book" / "_ext"), str(ROOT / "tools")]
-
-import chapters  # noqa: E402
-import directives  # noqa: E402
-import projects  # noqa: E402
-
-from icl_book import notation  # noqa: E402
 
 #: What does something on a page if it is read as more than words.
 HOSTILE = [

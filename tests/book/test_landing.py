@@ -1,22 +1,19 @@
 """The pages before the chapters: what they show and say is the chapters' own, and the build sees when it is not."""
 
 import re
-import sys
 from pathlib import Path
 
+import chapters
 import nbformat
+import notebooks
 import pytest
+import runs
+import short_path
+import transclude
+
+from icl_book import claims
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "book" / "_ext"))
-
-import chapters  # noqa: E402
-import notebooks  # noqa: E402
-import runs  # noqa: E402
-import short_path  # noqa: E402
-import transclude  # noqa: E402
-
-from icl_book import claims  # noqa: E402
 
 TEN, LANDING = "book/start/ten-results", "book/index"
 RESULTS = chapters.source(TEN).split("\n## ")[1:]

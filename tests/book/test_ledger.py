@@ -6,14 +6,17 @@ import csv
 import itertools
 import json
 import re
-import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import chapters
+import claims_data
+import directives
 import pandas as pd
 import pytest
+import snapshot_claims as promises
 import yaml
 from markdown_it.renderer import RendererHTML
 from myst_parser.config.main import MdParserConfig
@@ -24,12 +27,6 @@ from icl_book import claims as evidence
 from icl_book import records
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "book" / "_ext"), str(ROOT / "tools")]
-
-import chapters  # noqa: E402
-import claims_data  # noqa: E402
-import directives  # noqa: E402
-import snapshot_claims as promises  # noqa: E402
 
 CHAPTERS = {
     page: text

@@ -8,18 +8,16 @@ import time
 import zipfile
 from pathlib import Path
 
+import chapters
+import dates
+import directives
+import measurements
+import pdf
 import pytest
+import release
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "book" / "_ext"), str(ROOT / "tools")]
-
-import chapters  # noqa: E402
-import dates  # noqa: E402
-import directives  # noqa: E402
-import measurements  # noqa: E402
-import pdf  # noqa: E402
-import release  # noqa: E402
 
 FILES = {
     "site/index.html": "<p>A site</p>",

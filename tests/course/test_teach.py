@@ -1,19 +1,16 @@
 """The page for teachers: syllabi that obey the chapters' cards, minutes that are sums, a graph that is the cards'."""
 
 import re
-import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
+import chapters
+import courses
+import measurements
 import pytest
+import teaching
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "book" / "_ext"))
-
-import chapters  # noqa: E402
-import courses  # noqa: E402
-import measurements  # noqa: E402
-import teaching  # noqa: E402
 
 SYLLABI = courses.syllabi()
 TEXTS = {name: teaching.of_syllabus(syllabus) for name, syllabus in SYLLABI.items()}
