@@ -121,7 +121,7 @@ OTHERS = named("""
     icl.tasks.rules: WordPrompt
     icl_bench.floors: RevealedPrompt
     icl_book.chapters.attention_swap: GateVariant
-    icl_book.charts: Explorable Figure curves dots explorable font_face heatmap intervals lines slider strip tiles
+    icl_book.charts: Explorable Figure curves dots explorable font_face heatmap intervals slider strip tiles
     icl_book.charts.Figure: svg
     icl.tvp.estimator: TVPRegression
     icl_book.claims: Claim claim folder readable residue
