@@ -26,6 +26,7 @@ def test_a_mixture_is_its_tasks_one_after_another():
     np.testing.assert_allclose(mixture.weight_kernel(), sum(kernels) / 3, rtol=1e-12)
     np.testing.assert_array_equal(mixture.Lambda, np.eye(2))
     assert (mixture.d, mixture.n, mixture.inputs) == (2, 5, FAST.inputs)
+    assert mixture.sigma_y == pytest.approx(0.3 / np.sqrt(3), rel=1e-12)
 
 
 def recurrence(batch, d, n, generator):

@@ -245,6 +245,8 @@ def test_unequal_keys():
 
 
 def test_bad_input():
+    with pytest.raises(ValueError, match=r"^v must be finite and >= 0 and <= 1e\+06, got"):
+        cc.eps_spread(0.5, 0.5, 1e6 + 0.5)
     law, x = drift_law(3, 0.3), keys(2, 5, 3)
     with pytest.raises(ValueError, match=r"^variances must be one or 3 to match law, got 2"):
         cc.summary_errors(x, law, cc.Frozen((1.0, 2.0)))

@@ -148,6 +148,9 @@ def test_what_leaves_float64_is_refused():
             large_d.eps_delta(s, v)
     assert large_d.eps_delta(1e-150, 0.0) == pytest.approx(1e-150, rel=1e-12)
     assert large_d.eps_delta(1e100, 1e49) == pytest.approx(1.0, rel=1e-12)
+    for theta in (1e-12, 1e4):  # where a difference is rounding or the integrand a corner
+        with pytest.raises(ValueError, match="theta must be finite and >= 1e-07 and <= 1000"):
+            large_d.rls_random_walk(1.0, theta)
 
 
 def test_the_fit_is_refused_below_the_dimensions_it_is_for():

@@ -108,6 +108,7 @@ def test_a_linear_fit_of_the_right_numbers_is_found():
     """Where the label is one of the numbers of the prompt, least squares finds it; entries leave it out."""
     prompt = StationaryRegression(1, 2).sample(50, generator=make_generator("entries"), dtype=torch.float64)
     assert chapter.entries(prompt).shape == (50, 6)  # two examples, the query's input, a 1
+    assert (chapter.entries(prompt)[:, -1] == 1).all()
     same = type(prompt)(prompt.x, torch.cat([prompt.y[:, :-1], prompt.x[:, -1]], dim=1), prompt.w)
     assert chapter.linear_fit_risk(same, same, 50)[0] == pytest.approx(0, abs=1e-9)
 
@@ -151,6 +152,7 @@ def test_runs_are_counted_as_they_end(known):
     assert "diverged" not in table.loc["σ = 5, clipped", "c = 5"]
     counts = table.map(lambda cell: sum(int(part.split()[0]) for part in cell.split(", ")))
     assert (counts == 5).all(axis=None)
+    assert chapter._outcome(np.array([1, 1.0005, 2, np.inf, np.nan]), 1.0) == "2 arrived, 2 diverged, 1 above L*"
 
 
 def test_a_lower_rate_cures_noise_and_divergence_alone():

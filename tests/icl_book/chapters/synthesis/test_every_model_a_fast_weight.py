@@ -170,6 +170,7 @@ def test_the_floor_by_size_is_near_its_fit():
     for d, mean, se in zip(sizes, means, errors, strict=True):
         law = chapter.law(d, 1.0, 0.2)
         assert abs(mean - large_d.kalman_floor(law) / law.zero_error) < 6 * se + 0.01 * mean
+        assert 0 < se < 0.05 * mean
 
 
 @pytest.mark.one_draw("160 prompts")
