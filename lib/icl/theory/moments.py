@@ -76,18 +76,16 @@ def recursion(
     >>> round(float(D.D1), 3), round(float(D.D2), 3), round(float(D.D4), 3)
     (0.685, 0.479, 0.107)
     """
-    for name, value in (("lam", lam), ("gamma", gamma), ("sigma_w", sigma_w), ("sigma_e", sigma_e)):
-        _checks.real(name, value, at_least=0)
     lam, gamma, sigma_w, sigma_e = np.broadcast_arrays(
         *(np.asarray(v, dtype=np.float64) for v in (lam, gamma, sigma_w, sigma_e))
     )
     D1, D2, D3, R = (np.zeros(lam.shape) for _ in range(4))
-    squares, fade, q = lam**2, gamma**2, sigma_e**2
+    squares, step, fade, q = lam**2, lam * gamma, gamma**2, sigma_e**2
     k = fade * sigma_w**2 + q
     for _ in range(n):
         D3 = squares * (D3 + 2 * D1)
         D2 = squares * (D2 + k)
-        D1 = lam * gamma * (D1 + k)
+        D1 = step * (D1 + k)
         decayed, k = fade * k, fade * k + q
         R = (decayed * squares * R + q * (D2 + D3)) / np.maximum(k, _LEAST)
     return _moments(D1, D2, D3, k, R)

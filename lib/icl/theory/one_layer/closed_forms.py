@@ -177,7 +177,7 @@ def training_error(task: Task, *, lam: NonNegatives) -> Any:
     >>> round(float(training_error(task, lam=0.9)), 3), round(zero_predictor(task), 3)
     (2.613, 4.617)
     """
-    return error_by_direction(task, lam=lam).sum(-1)
+    return _by_direction(task, _in_range(task, lam)).sum(-1)
 
 
 @validated
