@@ -3,7 +3,7 @@
 - `tasks`: prompts and the distributions that draw them
 - `filters`, `solvers`: adaptive filters and first-order methods, each an (init, step) pair
 - `self_tuning`: filters that estimate the drift's speed from their own errors
-- `linear_gaussian`: the measurement update that Kalman filters, layers and floors share
+- `kalman_updates`: the update that Kalman filters, layers and floors share
 - `convex`: nonlinear conjugate gradients and Newton's method, for losses that need not be squares
 - `models`: the recurrences, and modules with trainable parameters
 - `tvp`: `TVPRegression`, regression with time-varying coefficients for a table of one's own

@@ -31,7 +31,7 @@ from icl import _checks
 from icl._bounds import Count, NonNegative, Positive, validated
 from icl._device import DeviceCache
 from icl._pickling import picklable, remade
-from icl.linear_gaussian import innovation
+from icl.kalman_updates import innovation
 from icl.tasks import DriftingRegression
 
 _Setting = float | Tensor
@@ -391,7 +391,7 @@ def rls(lam: Annotated[_Setting, Gt(0), Le(1)], *, eps: Positive) -> Filter:
 
     From w = 0 it is the ridge regression that minimises sum_i lam^(t-i) (y_i - w'x_i)^2 + lam^t eps w'w. The update of
     P is written u u', symmetric to the last bit: as k (P x)' the asymmetry of P grows without bound. It is
-    :func:`~icl.linear_gaussian.downdate` with lam for the noise, in one pass with 1 / lam. P is in float64 whatever x
+    :func:`~icl.kalman_updates.downdate` with lam for the noise, in one pass with 1 / lam. P is in float64 whatever x
     is, because float32 has no room for its largest and smallest eigenvalues together.
 
     Along directions that the inputs do not excite P grows by 1 / lam at every step (covariance wind-up), and rounds its

@@ -27,7 +27,7 @@ from icl._bounds import NonNegative, NonNegatives, Positive, Positives, Positive
 from icl._device import DeviceCache
 from icl._pickling import picklable
 from icl.filters import Filter
-from icl.linear_gaussian import kalman_update
+from icl.kalman_updates import kalman_update
 from icl.tasks.unknown_drift import UnknownDrift
 
 

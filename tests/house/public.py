@@ -81,7 +81,7 @@ RESULTS = {
 #: Parts that a model or filter calls at every step, with tensors that its own door has checked.
 INSIDE = named("""
     icl.filters.Filter: update
-    icl.linear_gaussian: downdate innovation kalman_update
+    icl.kalman_updates: downdate innovation kalman_update
     icl.models.causal.Causal: checked errors
     icl.models.delta_layers.GatedDelta: beta lam
     icl.models.fast_weights.Gate: forward

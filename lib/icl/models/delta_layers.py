@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from icl import _checks
 from icl._bounds import Count, OpenUnit, Positive, validated
-from icl.linear_gaussian import downdate, innovation
+from icl.kalman_updates import downdate, innovation
 from icl.models._settings import gate_of_size, log_odds_parameter, log_parameter, nonzero_power
 from icl.models.fast_weights import (
     FastWeights,

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from icl.linear_gaussian import kalman_update
+from icl.kalman_updates import kalman_update
 from icl.tvp._state_space import Model, design, forecast, learn, pass_time, start
 
 RNG = np.random.default_rng(0)

@@ -20,7 +20,7 @@ from jaxtyping import Bool, Float
 
 from icl import _checks
 from icl._bounds import NonNegative, NonNegatives, Reals, validated
-from icl.linear_gaussian import downdate, innovation, kalman_update
+from icl.kalman_updates import downdate, innovation, kalman_update
 from icl.tasks import (
     DriftingRegression,
     HeavyTailedDrift,

@@ -22,7 +22,7 @@ from scipy.optimize import minimize
 
 from icl import _checks
 from icl._bounds import NonNegative, Positive, Reals, UnitInterval, validated
-from icl.linear_gaussian import kalman_update
+from icl.kalman_updates import kalman_update
 from icl.tasks.unknown_drift import UnknownDrift
 from icl.theory._common import drift_increment, mean_shrinkage
 from icl.theory.steady.fast_weights import DriftLaw, SteadyOptimum, best_unit_delta, squared_lengths

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from icl.linear_gaussian import downdate, innovation
+from icl.kalman_updates import downdate, innovation
 
 
 def kalman_gains(P: np.ndarray, seen: np.ndarray, sigma_y: float) -> np.ndarray:

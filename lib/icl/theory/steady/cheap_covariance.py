@@ -42,7 +42,7 @@ from icl._bounds import (
     validate_fields,
     validated,
 )
-from icl.linear_gaussian import downdate, innovation
+from icl.kalman_updates import downdate, innovation
 from icl.theory.steady import large_d
 from icl.theory.steady.fast_weights import DriftLaw
 

@@ -29,7 +29,7 @@ from scipy.optimize import brentq
 
 from icl import _checks
 from icl._bounds import Count, NonNegative, NonNegatives, Positive, Positives, validated
-from icl.linear_gaussian import downdate, innovation
+from icl.kalman_updates import downdate, innovation
 from icl.theory._common import eigenvalues, mean_shrinkage
 from icl.theory.steady.fast_weights import DriftLaw
 
