@@ -784,24 +784,32 @@ def _in_sequence(names: Sequence[str], colours: dict[str, str] | None) -> dict[s
     return {**(colours or {}), **{name: SEQUENCE[step] for name, step in zip(rest, steps, strict=False)}}
 
 
+def _three_digits(value: float) -> str:
+    """A number to three digits as one says it: thousands written out."""
+    shown = f"{value:.3g}"
+    return f"{float(shown):,.0f}" if 1e3 <= abs(float(shown)) < 1e6 else shown
+
+
 def _describe_curve(name: str, curve: pd.DataFrame, size: float) -> str:
     """Course of a curve in a sentence: ends, direction, and where it turns; of several pieces, where they lie.
 
     Beside `size` what is below 1e-12 of it is rounding, which differs between computers.
     """
     if "piece" in curve and (count := curve["piece"].nunique()) > 1:
-        return f"{name}: {count} lines between {curve['y'].min():.3g} and {curve['y'].max():.3g}."
+        low, high = curve["y"].min(), curve["y"].max()
+        return f"{name}: {count} lines between {_three_digits(low)} and {_three_digits(high)}."
     x, y = (curve.sort_values("x", kind="stable")[column].to_numpy() + 0.0 for column in "xy")  # -0 becomes 0
     first, last, low, high = y[0], y[-1], y.argmin(), y.argmax()
     steps, width = np.diff(y), np.ptp(y)
     still = 1e-9 * max(size, 1e-300)
 
     def shown(value: float) -> str:
-        return "0 but for rounding" if 0 < abs(value) < 1e-12 * size else f"{value:.3g}"
+        return "0 but for rounding" if 0 < abs(value) < 1e-12 * size else _three_digits(value)
 
-    ends = f"{shown(first)} at {x[0]:.3g}", f"{shown(last)} at {x[-1]:.3g}"
+    at = [_three_digits(value) for value in x]
+    ends = f"{shown(first)} at {at[0]}", f"{shown(last)} at {at[-1]}"
     if np.ptp(x) == 0 and len(x) > 1:
-        return f"{name}: a vertical line at {x[0]:.3g}."
+        return f"{name}: a vertical line at {at[0]}."
     if width <= still:
         return f"{name}: {shown(first)} throughout."
     if (steps <= still).all() or (steps >= -still).all():
@@ -811,7 +819,7 @@ def _describe_curve(name: str, curve: pd.DataFrame, size: float) -> str:
         if 0 < turn < len(y) - 1 and (sign * steps[:turn] <= still).all() and (sign * steps[turn:] >= -still).all():
             if abs(last - y[turn]) <= 0.005 * width:  # level, as far as three digits and a picture show
                 return f"{name}: {way} from {ends[0]} to {ends[1]}."
-            return f"{name}: {way} from {ends[0]} to {shown(y[turn])} at {x[turn]:.3g}, then {back} to {ends[1]}."
+            return f"{name}: {way} from {ends[0]} to {shown(y[turn])} at {at[turn]}, then {back} to {ends[1]}."
     return f"{name}: from {ends[0]} to {ends[1]}, between {shown(y[low])} and {shown(y[high])}."
 
 
@@ -835,7 +843,7 @@ def intervals(
     table = pd.DataFrame(rows)
     if (table["low"] == table["high"]).all():
         table = table.drop(columns=["low", "high"])
-    readings = [f"{r.row}{f', {r.by}' if r.by != x_title else ''}: {r.x:.3g}." for r in table.itertuples()]
+    readings = [f"{r.row}{f', {r.by}' if r.by != x_title else ''}: {_three_digits(r.x)}." for r in table.itertuples()]
     known = _in_sequence(list(dict.fromkeys(table["by"])), colours)
     return dots(
         table,
@@ -869,7 +877,9 @@ def tiles(
     columns, rows = np.meshgrid(across, down)
     table = pd.DataFrame({"x": columns.ravel(), "y": rows.ravel(), "value": matrix.ravel()})
     least = np.unravel_index(matrix.argmin(), matrix.shape)
-    span = f"Values from {matrix.min():.3g}, at {across[least[1]]:.3g} and {down[least[0]]:.3g}, to {matrix.max():.3g}."
+    ends = (matrix.min(), across[least[1]], down[least[0]], matrix.max())
+    low, column, row, high = (_three_digits(float(end)) for end in ends)
+    span = f"Values from {low}, at {column} and {row}, to {high}."
     stars = pd.DataFrame({"x": across[matrix.argmin(1)], "y": down}) if best else None
     return heatmap(
         table, x="x", y="y", value="value", value_title=value_title, stars=stars, alt=f"{alt} {span}", **look

@@ -81,13 +81,14 @@ def test_unknown_names_take_the_sequence_and_known_ones_keep_their_colour():
         (LAM, "GLA: rises from 0.5 at 0.5 to 1 at 1."),
         (-LAM, "GLA: falls from -0.5 at 0.5 to -1 at 1."),
         (0.3, "GLA: 0.3 throughout."),
+        (25_260 * LAM**5, "GLA: rises from 789 at 0.5 to 25,300 at 1."),
         (
             np.where(LAM < 1, LAM, 1e-16),
             "GLA: rises from 0.5 at 0.5 to 0.99 at 0.99, then falls to 0 but for rounding at 1.",
         ),
         (np.sin(40 * LAM), "GLA: from 0.913 at 0.5 to 0.745 at 1, between -0.999 and 1."),
     ],
-    ids=["valley", "hill", "rising", "falling", "constant", "rounding", "waves"],
+    ids=["valley", "hill", "rising", "falling", "constant", "thousands", "rounding", "waves"],
 )
 def test_the_description_says_the_course(heights, words):
     """The author's sentence comes first, then what the data do: a hill is not called a valley."""
@@ -113,6 +114,12 @@ def test_the_description_is_true(heights):
     elif ", then " not in words and "between" not in words:
         level = 1e-7 + 0.005 * np.ptp(heights)
         assert (steps <= level).all() if "falls" in words else (steps >= -level).all()
+
+
+def test_thousands_are_written_out():
+    values = {"a": 999.4, "b": 999.6, "c": -25_260.0, "d": 999_400.0, "e": 999_600.0}
+    figure = charts.intervals(values, x_title="error", title="Five", alt="Look at the five rows.")
+    assert figure.alt.endswith("a: 999. b: 1,000. c: -25,300. d: 999,000. e: 1e+06.")
 
 
 def test_intervals_are_two_standard_errors_long():
