@@ -77,7 +77,7 @@ test: setup ## run the tests of the library and of the book's sources, in two wo
 
 # Closed forms, floors and oracles that most of the library rests on.
 QUICK := tests/icl/test_{filters,filters_kalman,solvers}.py tests/icl/models/test_operators.py \
-	tests/icl/tasks/test_core_kernels.py tests/icl/theory/test_moments.py \
+	tests/icl/tasks/test_core_every_drift.py tests/icl/theory/test_moments.py \
 	tests/icl/theory/floors/test_{filtering,joint}.py tests/icl/theory/one_layer/test_closed_forms.py \
 	tests/icl/theory/steady/test_{fast_weights,lms_family}.py tests/icl/theory/lfom/test_tables.py \
 	tests/icl/theory/errata tests/house/test_examples.py

@@ -78,6 +78,20 @@ def test_tests_lie_as_the_library_does():
     assert {path.relative_to(ROOT).as_posix() for path in ROOT.rglob("[!_]*.py") if path not in tested} == set()
 
 
+def test_the_quick_tests_are_there():
+    """`make quick` names files, which move."""
+    named = re.search(r"^QUICK := ((?:.*\\\n)*.*)", (TESTS.parent / "Makefile").read_text(encoding="utf-8"), re.M)[1]
+    paths = named.replace("\\\n", " ").split()
+    several = [re.fullmatch(r"(.*){(.*)}(.*)", path) for path in paths]
+    files = [
+        f"{match[1]}{each}{match[3]}" if match else path
+        for path, match in zip(paths, several, strict=True)
+        for each in (match[2].split(",") if match else [""])
+    ]
+    assert len(files) > 10
+    assert [path for path in files if not (TESTS.parent / path).exists()] == []
+
+
 def test_the_library_names_its_rooms():
     """The docstring of `icl` names every room."""
     rooms = [name for name in inside(ROOT / "icl")]
