@@ -43,22 +43,22 @@ def axes_of(annotation: Any) -> Axes:
         if "*" in word or word == "...":
             several = name, "#" in word
         else:
-            known = int(name) if name.isdigit() else name if name.isidentifier() and name != "_" else None
-            parts[several is not None].append((known, "#" in word))
+            length = int(name) if name.isdigit() else name if name.isidentifier() and name != "_" else None
+            parts[several is not None].append((length, "#" in word))
     return Axes(tuple(parts[0]), several, tuple(parts[1]))
 
 
 def shaped(parameters: Mapping[str, inspect.Parameter], hints: dict[str, Any]) -> tuple[Shaped, ...]:
     """Arguments of a function that are annotated as tensors of floats or numpy arrays, optional ones included."""
-    found = []
+    arguments = []
     for place, (name, parameter) in enumerate(parameters.items()):
         given = typing.get_args(hints.get(name)) if typing.get_origin(hints.get(name)) in _UNIONS else [hints.get(name)]
         options = [option for option in given if option is not types.NoneType]
         kind = np.ndarray if options and all(map(is_numpy, options)) else torch.Tensor
         if options and (kind is np.ndarray or all(map(_is_tensor, options))):
             place = place if parameter.kind is not parameter.KEYWORD_ONLY else 1 << 30
-            found.append(Shaped(name, place, tuple(map(axes_of, options)), len(options) < len(given), kind))
-    return tuple(found)
+            arguments.append(Shaped(name, place, tuple(map(axes_of, options)), len(options) < len(given), kind))
+    return tuple(arguments)
 
 
 _UNIONS = (typing.Union, types.UnionType)
@@ -99,9 +99,9 @@ def _fits(options: tuple[Axes, ...], shape: Sequence[int], sizes: dict[str, Any]
     if len(options) == 1:
         return _has(options[0], shape, sizes)
     for axes in options:
-        known = dict(sizes)
-        if _has(axes, shape, known):
-            sizes.update(known)
+        trial_sizes = dict(sizes)
+        if _has(axes, shape, trial_sizes):
+            sizes.update(trial_sizes)
             return True
     return False
 
@@ -128,9 +128,9 @@ def _has_several(name: str, broadcasts: bool, shape: tuple[int, ...], sizes: dic
         return True
     if not broadcasts:
         return bool(sizes.setdefault("*" + name, shape) == shape)
-    known = sizes.get("*" + name)
-    pairs = zip(reversed(shape), reversed(known or ()), strict=False)
-    return known is None or (len(shape) <= len(known) and all(a in (1, b) for a, b in pairs))
+    lengths = sizes.get("*" + name)
+    pairs = zip(reversed(shape), reversed(lengths or ()), strict=False)
+    return lengths is None or (len(shape) <= len(lengths) and all(a in (1, b) for a, b in pairs))
 
 
 def _refusal(
@@ -142,9 +142,9 @@ def _refusal(
     for each in arguments[: arguments.index(wrong)]:
         before = args[each.place] if each.place < len(args) else kwargs.get(each.name)
         if before is not None:
-            known = set(sizes)
+            fixed = set(sizes)
             _fits(each.options, before.shape, sizes)
-            like += [each.name] * bool((sizes.keys() - known) & _names(wrong))
+            like += [each.name] * bool((sizes.keys() - fixed) & _names(wrong))
     wanted = " or ".join(_describe(axes, sizes) for axes in wrong.options)
     match = f" to match {' and '.join(like)}" if like else ""
     if not isinstance(value, wrong.kind):
@@ -169,9 +169,9 @@ def _describe(axes: Axes, sizes: dict[str, Any]) -> str:
     words, also = [one(*axis) for axis in axes.first], ""
     if axes.several:
         name, broadcasts = axes.several
-        known = sizes.get("*" + name)
-        if known is not None and broadcasts:
-            also = f" with {name} that broadcast to {known}"
-        words += [f"*{name}" if name.isidentifier() else "..."] if known is None or broadcasts else map(str, known)
+        lengths = sizes.get("*" + name)
+        if lengths is not None and broadcasts:
+            also = f" with {name} that broadcast to {lengths}"
+        words += [f"*{name}" if name.isidentifier() else "..."] if lengths is None or broadcasts else map(str, lengths)
     words += [one(*axis) for axis in axes.last]
     return f"({', '.join(words)}){also}"

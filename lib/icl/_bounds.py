@@ -202,17 +202,17 @@ def validated(function: F) -> F:
     @functools.wraps(function)
     def inner(*args: Any, **kwargs: Any) -> Any:
         if not resolved:  # at the first call: annotations may be forward references
-            found = checks(function)
-            placed = [(at, name, found[name]) for at, name in enumerate(names) if name in found]
-            resolved.append((found, placed, _axes.shaped(parameters, typing.get_type_hints(function))))
-        found, placed, arrays = resolved[0]
+            by_name = checks(function)
+            placed = [(at, name, by_name[name]) for at, name in enumerate(names) if name in by_name]
+            resolved.append((by_name, placed, _axes.shaped(parameters, typing.get_type_hints(function))))
+        by_name, placed, arrays = resolved[0]
         values = list(args)
         for at, name, check in placed:
             if at < len(values):
                 values[at] = check(name, values[at])
         for name in kwargs:
-            if name in found:
-                kwargs[name] = found[name](name, kwargs[name])
+            if name in by_name:
+                kwargs[name] = by_name[name](name, kwargs[name])
         if arrays:
             _axes.agree(arrays, values, kwargs)
         return function(*values, **kwargs)
@@ -222,16 +222,16 @@ def validated(function: F) -> F:
 
 @functools.cache
 def _field_checks(kind: Any) -> tuple[dict[str, _Check], tuple[_axes.Shaped, ...]]:
-    found = checks(kind)
-    bounds = {field.name: found[field.name] for field in dataclasses.fields(kind) if field.name in found}
+    by_name = checks(kind)
+    bounds = {field.name: by_name[field.name] for field in dataclasses.fields(kind) if field.name in by_name}
     return bounds, _axes.shaped(inspect.signature(kind).parameters, typing.get_type_hints(kind))
 
 
 def validate_fields(instance: Any) -> None:
     """Check the fields of a dataclass against their annotations; numpy arrays become its own, in float64."""
     kind: Any = type(instance)
-    found, arrays = _field_checks(kind)
-    values = vars(instance) | {name: check(name, getattr(instance, name)) for name, check in found.items()}
+    bounds, arrays = _field_checks(kind)
+    values = vars(instance) | {name: check(name, getattr(instance, name)) for name, check in bounds.items()}
     if arrays:
         _axes.agree(arrays, (), values)
     for each in arrays:

@@ -64,8 +64,8 @@ def _qualified_name(kind: type) -> str:
     if kind.__module__ == "builtins":
         return kind.__qualname__
     packages = itertools.accumulate(kind.__module__.split("."), "{}.{}".format)
-    found = (name for name in packages if getattr(sys.modules.get(name), kind.__qualname__, None) is kind)
-    return f"{next(found, kind.__module__)}.{kind.__qualname__}"
+    exporters = (name for name in packages if getattr(sys.modules.get(name), kind.__qualname__, None) is kind)
+    return f"{next(exporters, kind.__module__)}.{kind.__qualname__}"
 
 
 def _article(noun: str) -> str:
@@ -95,10 +95,10 @@ def integer(name: str, value: Any, *, at_least: int, at_most: float = math.inf) 
     return int(value)
 
 
-def one_of(name: str, value: Any, known: Collection[Any]) -> None:
+def one_of(name: str, value: Any, choices: Collection[Any]) -> None:
     """Refuse a value that is none of these names or numbers, unhashable ones such as a list too."""
-    if isinstance(value, bool) or not isinstance(value, str | int) or value not in known:
-        raise ValueError(f"{name} must be one of {', '.join(map(str, known))}, got {value!r}")
+    if isinstance(value, bool) or not isinstance(value, str | int) or value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(map(str, choices))}, got {value!r}")
 
 
 def names(name: str, value: Any) -> None:

@@ -15,11 +15,11 @@ def digest(*packages: str) -> str:
         packages: "icl", "icl_bench".
     """
     root = Path(__file__).resolve().parents[1]
-    found = hashlib.sha256()
+    hasher = hashlib.sha256()
     for path in sorted(path for package in packages for path in (root / package).rglob("*.py")):
         content = path.read_bytes()
-        found.update(f"{path.relative_to(root).as_posix()}\0{len(content)}\0".encode() + content)
-    return found.hexdigest()[:16]
+        hasher.update(f"{path.relative_to(root).as_posix()}\0{len(content)}\0".encode() + content)
+    return hasher.hexdigest()[:16]
 
 
 def program() -> str:

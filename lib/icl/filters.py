@@ -677,9 +677,9 @@ def _scan(
     states = []
     for block in (slice(at, at + size) for at in range(0, x.shape[-1], size)):
         w_block = w_hat[..., block] if w_hat is not None else None
-        known = mask[..., block] if mask is not None else None
+        mask_block = mask[..., block] if mask is not None else None
         first = filter.init(w_0[..., block]) if state is None else _part(state, block)
-        states.append(_run(filter, first, x[..., block], y[..., block], known, y_hat[..., block], w_block))
+        states.append(_run(filter, first, x[..., block], y[..., block], mask_block, y_hat[..., block], w_block))
     y_hat, w_hat = y_hat.movedim(0, -1), w_hat.movedim((0, 1), (-2, -1)) if w_hat is not None else None
     if alone:
         y_hat, w_hat = y_hat[..., 0, :], w_hat[..., 0, :, :] if w_hat is not None else None
@@ -733,14 +733,14 @@ def _run(
         xs, ys = (array[start : start + steps] for array in (x, y))
         xs, ys = (array if array.stride(-1) == 1 else array.contiguous() for array in (xs, ys))
         estimates, predictions = [], []
-        known = mask[start : start + steps].unbind() if mask is not None else None
+        masks = mask[start : start + steps].unbind() if mask is not None else None
         for t, (xt, yt) in enumerate(zip(xs.unbind(), ys.unbind(), strict=True)):
             prediction = (state.w_hat * xt).sum(0)
             predictions.append(prediction)
             if w_hat is not None:
                 estimates.append(state.w_hat)
-            if known is not None:  # no filter learns from an input of zeros, and time passes
-                xt, prediction = xt * known[t], prediction * known[t]
+            if masks is not None:  # no filter learns from an input of zeros, and time passes
+                xt, prediction = xt * masks[t], prediction * masks[t]
             state = filter.step(state, xt, yt, prediction)
         y_hat[start : start + len(xs)] = _stack_steps(predictions)
         if w_hat is not None:

@@ -208,10 +208,10 @@ def mixed_deltas(p: Positives, lam: UnitIntervals, *, sigma_y: NonNegatives, kee
         p, fade, s2 = (_column(values, x, y.dim()) for values in rows)
         r = x.square().sum(0)
         error, s = y - (state.each * x).sum(1), r * p + s2
-        known = s > 0
-        s = torch.where(known, s, 1.0)
-        nll = torch.where(known, (s.log() + error.square() / s) / 2, 0.0)
-        gain = torch.where(known, error * p / s, 0.0)
+        uncertain = s > 0
+        s = torch.where(uncertain, s, 1.0)
+        nll = torch.where(uncertain, (s.log() + error.square() / s) / 2, 0.0)
+        gain = torch.where(uncertain, error * p / s, 0.0)
         each = fade[:, None] * torch.addcmul(state.each, gain[:, None], x)
         return Mixed(*_average(each, keep * state.log_weight - nll))
 

@@ -113,20 +113,20 @@ def check_compatible(path: Path, found: Mapping[str, Any], here: Mapping[str, An
         raise checkpoint_error(path, difference)
 
 
-def _difference(found: Any, here: Any, where: str) -> str | None:
-    if isinstance(found, Mapping) and isinstance(here, Mapping):
-        for name in [*here, *(name for name in found if name not in here)]:
+def _difference(saved: Any, here: Any, where: str) -> str | None:
+    if isinstance(saved, Mapping) and isinstance(here, Mapping):
+        for name in [*here, *(name for name in saved if name not in here)]:
             inner = f"{where}.{name}" if where else name
-            if name not in found:
+            if name not in saved:
                 return f"{inner} is {_shortened(here[name])} here and not in the file"
             if name not in here:
-                return f"{inner} is {_shortened(found[name])} in the file and not here"
-            if difference := _difference(found[name], here[name], inner):
+                return f"{inner} is {_shortened(saved[name])} in the file and not here"
+            if difference := _difference(saved[name], here[name], inner):
                 return difference
         return None
     # 1 == True in Python, but they are different settings.
-    same = found == here and isinstance(found, bool) == isinstance(here, bool)
-    return None if same else f"{where} is {_shortened(found)} in the file and {_shortened(here)} here"
+    same = saved == here and isinstance(saved, bool) == isinstance(here, bool)
+    return None if same else f"{where} is {_shortened(saved)} in the file and {_shortened(here)} here"
 
 
 def _shortened(value: Any) -> str:

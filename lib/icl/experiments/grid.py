@@ -206,9 +206,13 @@ def run_grid(grid: Grid, folder: Path | str | None = None, *, jobs: Count | None
         for t, seed in todo
     )
     with tqdm(total=len(cells), initial=len(done), file=sys.stdout, leave=False, unit=" cells") as bar:
-        for cell, rows, found in joblib.Parallel(n_jobs=jobs, return_as="generator_unordered")(work) if todo else ():
-            if found != _environment():
-                raise ValueError(f"workers must have this library and these versions, {_environment()}, got {found}")
+        for cell, rows, environment in (
+            joblib.Parallel(n_jobs=jobs, return_as="generator_unordered")(work) if todo else ()
+        ):
+            if environment != _environment():
+                raise ValueError(
+                    f"workers must have this library and these versions, {_environment()}, got {environment}"
+                )
             if home is not None:
                 _write(_path(home, *cell), cell, prints[cell[0]], rows)
             done[cell] = rows

@@ -121,11 +121,11 @@ class GridResult:
         if not self.linear:
             off = self.answers[..., positions] - truth[:, positions]
             return off.square().mean((-1, -2)).numpy(force=True)
-        found = np.empty(self.answers.shape[:-3])
-        for at in np.ndindex(found.shape):
+        losses = np.empty(self.answers.shape[:-3])
+        for at in np.ndindex(losses.shape):
             off = self.answers[at] @ self._least_squares(at, truth, positions) - truth
-            found[at] = off[:, positions].square().mean().item()
-        return found
+            losses[at] = off[:, positions].square().mean().item()
+        return losses
 
     @validated
     def best(
@@ -147,8 +147,8 @@ class GridResult:
         settings = {name: float(axis[i]) for (name, axis), i in zip(self.axes.items(), at, strict=True)}
         if not self.linear:
             return settings, self.answers[at]
-        found = self._least_squares(at, truth, positions)
-        return settings | dict(zip(self.linear, found.tolist(), strict=True)), self.answers[at] @ found
+        coefficients = self._least_squares(at, truth, positions)
+        return settings | dict(zip(self.linear, coefficients.tolist(), strict=True)), self.answers[at] @ coefficients
 
     def _least_squares(self, at: tuple[Any, ...], truth: Tensor, positions: slice) -> Tensor:
         """Linear settings of least error, given the others."""
@@ -182,15 +182,15 @@ class Tuned:
 
 
 def _checked_axes(axes: Any) -> dict[str, np.ndarray]:
-    found = {}
+    checked = {}
     for name, values in axes.items():
         if not name or not isinstance(name, str):
             raise ValueError(f"axes must have settings' names for keys, got {name!r}")
         value = np.asarray(_checks.real(name, values), dtype=np.float64)
         if value.ndim != 1 or not len(value):
             raise ValueError(f"{name} must be at least one value to try, in one row, got {values!r}")
-        found[name] = value
-    return found
+        checked[name] = value
+    return checked
 
 
 @validated
@@ -312,8 +312,8 @@ def simplex(
     def capped(z: np.ndarray) -> Any:
         return min(ceiling, float(error(z)))  # min in this order maps NaN to the ceiling
 
-    found = minimize(capped, first, method="Nelder-Mead", options=options)
-    return np.asarray(found.x), float(found.fun)
+    optimum = minimize(capped, first, method="Nelder-Mead", options=options)
+    return np.asarray(optimum.x), float(optimum.fun)
 
 
 def _retnet(d: int, **c: float) -> RetNet:

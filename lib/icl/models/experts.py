@@ -253,8 +253,8 @@ class MultiHead(_Gated):
 
     def _parts(self) -> list[tuple[Tensor, Tensor, Tensor | None]]:
         """A, Gamma with an axis for tokens and one for rows, and B of each head."""
-        found = ((head.memory, *head.blocks()) for head in self._members())
-        return [(A, memory.table(Gamma), B) for memory, A, Gamma, B in found]
+        blocks = ((head.memory, *head.blocks()) for head in self._members())
+        return [(A, memory.table(Gamma), B) for memory, A, Gamma, B in blocks]
 
     @validated
     def errors(self, X: Float[Tensor, "batch n d"]) -> Float[Tensor, "batch states d d"]:

@@ -168,10 +168,16 @@ def sizes(config: Any = "gpt2") -> Sizes:
     if config != "gpt2" and not hasattr(config, "num_hidden_layers"):
         raise ValueError(f"config must be a configuration of transformers or 'gpt2', got {config!r}")
     transformers = import_transformers()
-    found = transformers.GPT2Config() if config == "gpt2" else config
+    configuration = transformers.GPT2Config() if config == "gpt2" else config
     with torch.device("meta"):
-        model = transformers.AutoModelForCausalLM.from_config(found)
+        model = transformers.AutoModelForCausalLM.from_config(configuration)
     parameters = sum(weight.numel() for weight in model.parameters())
     shared = model.get_output_embeddings().weight is model.get_input_embeddings().weight
     head = model.get_output_embeddings().weight.numel() if shared else 0
-    return Sizes(found.num_hidden_layers, found.hidden_size, found.num_attention_heads, parameters, parameters + head)
+    return Sizes(
+        configuration.num_hidden_layers,
+        configuration.hidden_size,
+        configuration.num_attention_heads,
+        parameters,
+        parameters + head,
+    )

@@ -422,11 +422,11 @@ def init_normal_(model: nn.Module, scale: Positive, *, generator: torch.Generato
     Raises:
         ValueError: if one of the names is part of no parameter's, or an argument is none.
     """
-    known = dict(model.named_parameters())
+    named = dict(model.named_parameters())
     # A plain string would be taken for its letters.
-    if isinstance(names, str) or not all(any(str(part) in name for name in known) for part in names):
-        raise ValueError(f"names must be a sequence of parts of {', '.join(known) or 'no name'}, got {names!r}")
-    chosen = [p for name, p in known.items() if not names or any(part in name for part in names)]
+    if isinstance(names, str) or not all(any(str(part) in name for name in named) for part in names):
+        raise ValueError(f"names must be a sequence of parts of {', '.join(named) or 'no name'}, got {names!r}")
+    chosen = [p for name, p in named.items() if not names or any(part in name for part in names)]
     for parameter in chosen:
         _checks.check_generator(generator, parameter.dtype)
     with torch.no_grad():

@@ -246,10 +246,10 @@ def _attentions(model: Any) -> list[Any]:
             f"model must be a causal language model of transformers of type {' or '.join(_KINDS)}, "
             f"got {type(model).__name__} of type {kind}"
         )
-    found = [module for module in model.modules() if hasattr(module, "layer_idx") and hasattr(module, "scaling")]
-    if [module.layer_idx for module in found] != list(range(model.config.num_hidden_layers)):
-        raise ValueError(f"model must have one attention a layer, got {len(found)} attentions")
-    return found
+    attentions = [module for module in model.modules() if hasattr(module, "layer_idx") and hasattr(module, "scaling")]
+    if [module.layer_idx for module in attentions] != list(range(model.config.num_hidden_layers)):
+        raise ValueError(f"model must have one attention a layer, got {len(attentions)} attentions")
+    return attentions
 
 
 def _memories(model: Any) -> list[Any]:

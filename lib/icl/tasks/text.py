@@ -84,8 +84,8 @@ def labelled_texts(corpus: str, part: str) -> LabelledTexts:
     if (corpus, part) not in _FILES:
         raise ValueError(f"corpus and part must be one of {sorted(_FILES)}, got {(corpus, part)!r}")
     folder = os.environ.get(_FOLDER)
-    found = [path for name in _FILES[corpus, part] if folder and (path := Path(folder) / name).is_file()]
-    rows = [row for path in found for row in _rows(path, corpus)] if found else _read_cached(corpus, part)
+    paths = [path for name in _FILES[corpus, part] if folder and (path := Path(folder) / name).is_file()]
+    rows = [row for path in paths for row in _rows(path, corpus)] if paths else _read_cached(corpus, part)
     rows = [(parts, label) for parts, label in rows if 0 <= label < len(TEXT_CLASSES[corpus])]
     return LabelledTexts(tuple(parts for parts, _ in rows), tuple(label for _, label in rows), TEXT_CLASSES[corpus])
 

@@ -12,9 +12,9 @@ from icl._bounds import Positives, validated
 @validated
 def eigenvalues(d: int, spectrum: Positives) -> np.ndarray:
     """Eigenvalues of Lambda, one for each of a drift law's d directions."""
-    found = np.asarray(spectrum, dtype=np.float64)
-    _checks.shape("spectrum", found, (d,), "to match law")
-    return found
+    s = np.asarray(spectrum, dtype=np.float64)
+    _checks.shape("spectrum", s, (d,), "to match law")
+    return s
 
 
 def drift_increment(k: Any, gamma: Any, lam: Any, taken: Any) -> Any:
@@ -48,12 +48,12 @@ def mean_shrinkage(d: int, a: float) -> tuple[float, float]:
 def _fraction(order: float, x: float) -> float:
     """e^x E_order(x), x > 1: 1/(x + s - 1 s / (x + s + 2 - 2 (s + 1) / (x + s + 4 - ...))), s = order, by Lentz."""
     below = x + order
-    ratio = found = 1 / below
+    ratio = fraction = 1 / below
     top = np.inf
     for k in range(1, 500):
         term, step = k * (order + k - 1), x + order + 2 * k
         ratio, top = 1 / (step - term * ratio), step - term / top
-        found *= top * ratio
+        fraction *= top * ratio
         if abs(top * ratio - 1) < 1e-16:
             break
-    return float(found)
+    return float(fraction)

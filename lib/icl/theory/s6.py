@@ -145,12 +145,12 @@ def _check(weights: S6Weights, coefficients: Coefficients) -> None:
 class _Bowl:
     """Loss L = floor + 1/2 sum m_j (K - aim)_ij^2, with its constants precomputed."""
 
-    def __init__(self, known: Coefficients) -> None:
-        d = known.d
+    def __init__(self, coefficients: Coefficients) -> None:
+        d = coefficients.d
         self.d, self.aim = d, np.zeros((d + 1, d + 2))
-        self.aim[:d, :d] = known.beta * np.eye(d)
-        self.m = np.append(np.full(d, known.beta1), [known.beta2, d * known.kappa])
-        self.floor = least_loss(d, known.N, known.alpha)
+        self.aim[:d, :d] = coefficients.beta * np.eye(d)
+        self.m = np.append(np.full(d, coefficients.beta1), [coefficients.beta2, d * coefficients.kappa])
+        self.floor = least_loss(d, coefficients.N, coefficients.alpha)
 
     def off(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
         return Y.T @ X - self.aim
@@ -311,8 +311,8 @@ def optimal_beta(d: Count, N: Count, alpha: Annotated[float, Ge(1e-100), Lt(1)])
     >>> round(beta, 3), round(loss, 3), round(s6.bound(4, 30), 3)
     (1.744, 0.295, 1.0)
     """
-    known = Coefficients(d, N, alpha)
-    return known.beta, d * (d + 1) / (2 * (d + 1 + effective_samples(N, alpha)))
+    coefficients = Coefficients(d, N, alpha)
+    return coefficients.beta, d * (d + 1) / (2 * (d + 1 + effective_samples(N, alpha)))
 
 
 @validated
@@ -372,8 +372,8 @@ def shifted_loss(d: Count, N_test: Count, alpha: Annotated[float, Ge(1e-100), Lt
 
     d/2 (1 - 2 beta beta3 + beta^2 beta1), with the coefficients of N_test.
     """
-    known = Coefficients(d, N_test, alpha)
-    return least_loss(d, N_test, alpha) + d * known.beta1 * (beta - known.beta) ** 2 / 2
+    coefficients = Coefficients(d, N_test, alpha)
+    return least_loss(d, N_test, alpha) + d * coefficients.beta1 * (beta - coefficients.beta) ** 2 / 2
 
 
 @validated

@@ -196,11 +196,13 @@ class Likeliest:
             better = value[:, 0] > best
             slope = (errors[..., plus] - errors[..., minus]) / np.sqrt(variances[..., :1])
             growth = np.log(variances[..., plus] / variances[..., minus]) * search.here
-            found = np.einsum("tmi,tmj->mij", slope, slope) + np.einsum("tmi,tmj->mij", growth, growth) / 2
-            found /= (2 * self.DIFFERENCE) ** 2
+            curvature = np.einsum("tmi,tmj->mij", slope, slope) + np.einsum("tmi,tmj->mij", growth, growth) / 2
+            curvature /= (2 * self.DIFFERENCE) ** 2
             rise = (value[:, plus] - value[:, minus]) / (2 * self.DIFFERENCE)
-            found = _bfgs_update(found, proposed - theta, np.where(np.isfinite(best)[:, None], score - rise, 0.0))
-            information = np.where(better[:, None, None], found, information)
+            curvature = _bfgs_update(
+                curvature, proposed - theta, np.where(np.isfinite(best)[:, None], score - rise, 0.0)
+            )
+            information = np.where(better[:, None, None], curvature, information)
             score, theta = np.where(better[:, None], rise, score), np.where(better[:, None], proposed, theta)
             best, damping = np.where(better, value[:, 0], best), np.where(better, damping / 10, damping * 10)
             # At a bound that the score points through, a parameter stays.
@@ -236,16 +238,16 @@ class Likeliest:
 
     def at_bounds(self, theta: Array) -> list[tuple[int, str]]:
         """Labels, and what of theirs the search could not make smaller or larger, or did not finish."""
-        found = []
+        messages = []
         for label, row in enumerate(theta):
             if self.noise is None and row[-1] <= self.bounds[-1, 0] + 1e-6:
                 least = np.sqrt(self.NOISE[0])
-                found.append((label, f"The noise is the least that is searched, {least:.0e} of the labels' spread"))
+                messages.append((label, f"The noise is the least that is searched, {least:.0e} of the labels' spread"))
             if (row[: self.variances] >= self.bounds[: self.variances, 1] - 1e-6).any():
-                found.append((label, "A drift is the largest that is searched: rows may tell nothing of the next"))
+                messages.append((label, "A drift is the largest that is searched: rows may tell nothing of the next"))
             if not self.settled[label]:
-                found.append((label, "The search for the likeliest variances did not settle"))
-        return found
+                messages.append((label, "The search for the likeliest variances did not settle"))
+        return messages
 
 
 def _bfgs_update(information: Array, step: Array, fall: Array) -> Array:

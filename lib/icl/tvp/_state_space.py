@@ -121,18 +121,18 @@ def pass_time(model: Model, state: State, elapsed: float, time: float) -> State:
     return State(w, R, log_weight, time)
 
 
-def learn(model: Model, state: State, x: Array, y: Any, known: bool) -> tuple[State, Any, Any]:
+def learn(model: Model, state: State, x: Array, y: Any, observed: bool) -> tuple[State, Any, Any]:
     """State after the labels y (batch,) of an input x (K,), and their predictive means and variances (batch,).
 
-    A batch of one has its label, mean and variance as floats. A label that is missing (NaN) changes nothing; `known` is
-    that none is.
+    A batch of one has its label, mean and variance as floats. A label that is missing (NaN) changes nothing; `observed`
+    is that none is.
     """
     w, R, log_weight, time = state
     if len(w) == 1:
         v, root, noise = w[0], R[0], model.noise.item()
         f = root.dot(x)
         mean, S = v.dot(x).item(), f.dot(f).item() + noise
-        if known:
+        if observed:
             u = f.dot(root)
             v = blas.daxpy(u, v.copy(), a=(y - mean) / S)
             root = blas.dger(-1 / (S + math.sqrt(S * noise)), f, u, a=root)
@@ -140,7 +140,7 @@ def learn(model: Model, state: State, x: Array, y: Any, known: bool) -> tuple[St
     f = np.matvec(R, x)
     mean, S = np.vecdot(w, x), np.vecdot(f, f) + model.noise
     gain, shrink = (y - mean) / S, 1 / (S + np.sqrt(S * model.noise))
-    if not known:
+    if not observed:
         missing = np.isnan(y)
         gain, shrink = np.where(missing, 0.0, gain), np.where(missing, 0.0, shrink)
     u = np.vecmat(f, R)

@@ -588,11 +588,11 @@ class TVPRegression:
         ones = np.ones(len(batch))
         model = Model(np.zeros((len(batch), k)), None, ones, prior[batch], np.tile(factors, m))
         state, total, count = start(model, 0.0), np.zeros(len(batch)), np.zeros(len(batch))
-        skip, known = k + 1, np.isfinite(y.sum(1)).tolist()
+        skip, observed = k + 1, np.isfinite(y.sum(1)).tolist()
         for t in range(len(x)):
             state = pass_time(model, state, float(elapsed[t]), 0.0)
             label = y[t][batch] if len(batch) > 1 else y.item(t)
-            state, mean, S = learn(model, state, x[t], label, known[t])
+            state, mean, S = learn(model, state, x[t], label, observed[t])
             here = np.isfinite(y[t][batch]) & (t >= skip)
             total += np.where(here, (label - mean) ** 2 / S, 0.0)
             count += here
@@ -607,15 +607,15 @@ class TVPRegression:
         if len(model.noise) == 1:
             mean, scale = units.label_mean.item(), units.label_scale.item()
             y: Any = [(label - mean) / scale for label in labels.ravel().tolist()]
-            known = [label == label for label in y]
+            observed = [label == label for label in y]
         else:
             y = np.repeat((labels - units.label_mean) / units.label_scale, c, axis=1)
-            known = np.isfinite(y.sum(1)).tolist()
+            observed = np.isfinite(y.sum(1)).tolist()
         rows, begun, keep = [], self.n_rows_ > 0, self.keep_path
         for t, at in enumerate(times):
             before = pass_time(model, state, (at - state.time) / self.time_unit_ if begun else 0.0, at)
             # A copy: some processors' kernels round by where a row begins in memory, which a table decides.
-            state, mean, S = learn(model, before, x[t].copy(), y[t], known[t])
+            state, mean, S = learn(model, before, x[t].copy(), y[t], observed[t])
             if c > 1:
                 state, mean, S = self._reweigh(before, state, y[t], mean, S)
             if keep:

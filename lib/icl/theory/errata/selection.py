@@ -39,5 +39,5 @@ def printed_beta2(d: Count, N: Count, alpha: Annotated[float, Ge(1e-100), Lt(1)]
 
     It enters the speed at which v = C'b vanishes, not where anything ends.
     """
-    known = Coefficients(d, N, alpha)
-    return d**2 * known.beta3**2 + (2 * d**2 + 6 * d) * known.kappa
+    coefficients = Coefficients(d, N, alpha)
+    return d**2 * coefficients.beta3**2 + (2 * d**2 + 6 * d) * coefficients.kappa

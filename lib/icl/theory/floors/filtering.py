@@ -151,12 +151,12 @@ def _triangle(W: np.ndarray) -> np.ndarray:
 def _pivoted_triangle(W: np.ndarray) -> np.ndarray:
     """R factor of W with column pivoting, each row to its own rounding: the largest entries are eliminated first."""
     batch, _, m = W.shape
-    each, found = np.arange(batch), np.empty((batch, m, m))
+    each, R = np.arange(batch), np.empty((batch, m, m))
     for j in range(m):
         pivot = np.abs(W).reshape(batch, -1).argmax(1) % m
-        found[:, j], W = _householder(W, W[each, :, pivot])
+        R[:, j], W = _householder(W, W[each, :, pivot])
         W[each, :, pivot] = 0.0
-    return found
+    return R
 
 
 def _by_root(
@@ -300,11 +300,11 @@ def linear_drift_errors(x: Float[np.ndarray, "batch time d"], task: LinearDrift)
         return _by_root(x, task.Lambda, fold(W) if W.shape[1] > len(F) else W, c, move, fold=fold)
 
     with np.errstate(all="ignore"):
-        found, spread = errors(x, _triangle)
+        posterior_errors, spread = errors(x, _triangle)
         again = ~(spread < 1e5).all(1)
         if again.any():
-            found[again] = errors(x[again], _pivoted_triangle)[0]
-    return _require_finite(found, "F, Q and P_0")
+            posterior_errors[again] = errors(x[again], _pivoted_triangle)[0]
+    return _require_finite(posterior_errors, "F, Q and P_0")
 
 
 @validated

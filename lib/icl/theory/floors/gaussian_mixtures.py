@@ -49,8 +49,8 @@ def _means(single: list[Fraction], n: int) -> list[Fraction]:
     """Moments of the mean of n i.i.d. numbers, from those of one, by cumulants."""
     cumulants = [Fraction()]
     for k in range(1, len(single)):
-        known = sum((comb(k - 1, j - 1) * cumulants[j] * single[k - j] for j in range(1, k)), Fraction())
-        cumulants.append(single[k] - known)
+        lower = sum((comb(k - 1, j - 1) * cumulants[j] * single[k - j] for j in range(1, k)), Fraction())
+        cumulants.append(single[k] - lower)
     total = [Fraction(1)]
     for k in range(1, len(single)):
         total.append(sum((comb(k - 1, j - 1) * n * cumulants[j] * total[k - j] for j in range(1, k + 1)), Fraction()))

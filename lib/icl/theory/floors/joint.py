@@ -58,11 +58,11 @@ def _refuse_lost_digits(errors: Float[np.ndarray, "*shape"], variances: Float[np
 @validated  # of a task among several, which no signature declares
 def _inputs(x: object, task: Task) -> Float[np.ndarray, "batch time d"]:
     _checks.isotropic(getattr(task, "task", task))
-    found = np.asarray(_checks.real("x", x), dtype=np.float64)
-    _checks.shape("x", found, (None, task.n + 1, task.d), "to match the task")
-    if not len(found):
-        raise ValueError(f"x must hold at least one sequence, got shape {found.shape}")
-    return found
+    inputs = np.asarray(_checks.real("x", x), dtype=np.float64)
+    _checks.shape("x", inputs, (None, task.n + 1, task.d), "to match the task")
+    if not len(inputs):
+        raise ValueError(f"x must hold at least one sequence, got shape {inputs.shape}")
+    return inputs
 
 
 @validated
@@ -145,7 +145,7 @@ def misspecified_errors(
     errors = []
     for task in tasks:
         K = products * np.asarray(task.weight_kernel())
-        found, variances = ((R @ K) * R).sum(-1), np.diagonal(K, axis1=1, axis2=2)[..., None]
-        _refuse_lost_digits(found, (R**2 @ variances)[..., 0])
-        errors.append(found + others * noise_level(task) ** 2)
+        noiseless, variances = ((R @ K) * R).sum(-1), np.diagonal(K, axis1=1, axis2=2)[..., None]
+        _refuse_lost_digits(noiseless, (R**2 @ variances)[..., 0])
+        errors.append(noiseless + others * noise_level(task) ** 2)
     return np.stack(errors)

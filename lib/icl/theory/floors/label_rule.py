@@ -128,8 +128,8 @@ def _least_width(rule: DriftingRegression, information: float, time: int) -> flo
 
 def _spreads(rule: DriftingRegression, time: int) -> np.ndarray:
     """Standard deviation of each coordinate of w_1 .. w_time."""
-    variance, found = rule.sigma_w**2, []
+    variance, variances = rule.sigma_w**2, []
     for _ in range(time):
         variance = rule.gamma**2 * variance + rule.sigma_e**2
-        found.append(variance)
-    return np.sqrt(found)
+        variances.append(variance)
+    return np.sqrt(variances)

@@ -101,27 +101,27 @@ def bank_predictions(
     mean, P = np.zeros((batch, m, d)), np.empty((batch, m, d, d))
     P[:] = task.k0[:, None, None] * np.eye(d)
     lp = np.tile(np.log(task.weights), (batch, 1))
-    found = Bank(*(np.empty((batch, time, *tail)) for tail in ((), (), (m,), (m,), (m,), ())))
+    bank = Bank(*(np.empty((batch, time, *tail)) for tail in ((), (), (m,), (m,), (m,), ())))
     diagonal, gamma = np.arange(d), task.gammas
     for i in range(time):
         p = np.exp(lp)
         middle = np.einsum("bj,bjc->bc", p, mean)
         apart = mean - middle[:, None]
         within = np.einsum("ce,bjce->bj", task.Lambda, P)
-        found.y_hat[:, i], found.weights[:, i] = (x[:, i] * middle).sum(-1), p
-        found.each_y_hat[:, i], found.each_error[:, i] = np.einsum("bjc,bc->bj", mean, x[:, i]), within
-        found.error[:, i] = (p * (within + np.einsum("bjc,ce,bje->bj", apart, task.Lambda, apart))).sum(-1)
+        bank.y_hat[:, i], bank.weights[:, i] = (x[:, i] * middle).sum(-1), p
+        bank.each_y_hat[:, i], bank.each_error[:, i] = np.einsum("bjc,bc->bj", mean, x[:, i]), within
+        bank.error[:, i] = (p * (within + np.einsum("bjc,ce,bje->bj", apart, task.Lambda, apart))).sum(-1)
 
         mean, P, error, S = kalman_update(mean, P, x[:, i, None], y[:, i, None], task.noises**2)
         # An input of 0 without noise: its label tells nothing.
         lp = lp - np.where(np.isfinite(S), (np.log(2 * np.pi * S) + error**2 / S) / 2, 0.0)
         top = lp.max(1, keepdims=True)
         log_evidence = top + np.log(np.exp(lp - top).sum(1, keepdims=True))
-        lp, found.evidence[:, i] = lp - log_evidence, log_evidence[:, 0]
+        lp, bank.evidence[:, i] = lp - log_evidence, log_evidence[:, 0]
         mean *= gamma[:, None]
         P *= gamma[:, None, None] ** 2
         P[..., diagonal, diagonal] += task.steps[:, None] ** 2
-    return found
+    return bank
 
 
 @validated
@@ -184,8 +184,8 @@ def _apart(law: DriftLaw, eps: float) -> float:
     # From d = 20 on there is nothing near 0; without noise b3 does not enter, and a large eps is seen by all.
     if law.d >= 20 or eps >= 100:
         return 0.0
-    found = np.array(_moments_by_nodes(*_lengths(law.d), eps, law.d)) / _in_closed_form(law.d, eps)
-    return float(np.abs(found - 1)[: 3 if law.sigma_y else 2].max())
+    ratios = np.array(_moments_by_nodes(*_lengths(law.d), eps, law.d)) / _in_closed_form(law.d, eps)
+    return float(np.abs(ratios - 1)[: 3 if law.sigma_y else 2].max())
 
 
 def _unit_delta_error_by_nodes(law: DriftLaw, *, lam: UnitInterval, eps: NonNegative) -> float:
@@ -268,14 +268,14 @@ def gates_at(law: DriftLaw, p: Positive) -> tuple[float, float]:
     Raises:
         ValueError: if p is not in (0, law.k0].
     """
-    found = _gates_at_by_nodes(law, p)
+    gates = _gates_at_by_nodes(law, p)
     # Without noise the mean is 1, to rounding.
-    share = mean_shrinkage(law.d, found[1])[0] if law.sigma_y else 1.0
+    share = mean_shrinkage(law.d, gates[1])[0] if law.sigma_y else 1.0
     r, weight = _lengths(law.d)
-    if abs(float(weight @ (r / (r + found[1]))) / share - 1) <= 1e-12:
-        return found
+    if abs(float(weight @ (r / (r + gates[1]))) / share - 1) <= 1e-12:
+        return gates
     left = law.k0 - p
-    return float(np.sqrt(left / (left + p / law.d * share))), found[1]
+    return float(np.sqrt(left / (left + p / law.d * share))), gates[1]
 
 
 @validated
@@ -316,11 +316,11 @@ def best_fixed_unit_delta(laws: Sequence[DriftLaw], weights: Any = None) -> Stea
     options: Any = {"xatol": 1e-7, "fatol": 1e-12 * max(law.zero_error for law in laws), "maxfev": 2_000}
     starts = [best_unit_delta(law) for law in laws]
     first = [np.log([max(1 - at.lam, 1e-12), max(at.eps, 1e-6 * at.p)]) for at in starts]
-    found = minimize(error, min(first, key=error), method="Nelder-Mead", options=options)
-    at = settings(found.x)
+    optimum = minimize(error, min(first, key=error), method="Nelder-Mead", options=options)
+    at = settings(optimum.x)
     if any(not _apart(law, at["eps"]) <= 1e-5 for law in laws):
         raise ValueError(
             f"laws must have more than {laws[0].d} dimensions, no noise or more of it: the quadrature does "
             f"not see how the eps found, {at['eps']:.3g}, acts near 0"
         )
-    return SteadyOptimum(float(found.fun), float(found.fun) / laws[0].d, at["lam"], 1.0, at["eps"])
+    return SteadyOptimum(float(optimum.fun), float(optimum.fun) / laws[0].d, at["lam"], 1.0, at["eps"])

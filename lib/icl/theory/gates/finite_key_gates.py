@@ -164,15 +164,15 @@ def search_gates(
 
     def error(numbers: Any) -> tuple[float, Any]:
         try:
-            found, of_A, of_b = gated_error(
+            loss, of_A, of_b = gated_error(
                 numbers[: n * N * N].reshape(n, N, N), numbers[n * N * N :].reshape(n, N), keys, drift
             )
         except ValueError:
             # Diverges: return a large value, so that the line search steps back.
             return wall, np.zeros_like(numbers)
-        return found, np.concatenate([of_A.ravel(), of_b.ravel()])
+        return loss, np.concatenate([of_A.ravel(), of_b.ravel()])
 
     start: Any = np.concatenate([np.ravel(start_A), np.ravel(start_b)])
     options: Any = {"maxfun": evaluations, "maxiter": evaluations, "ftol": 1e-15, "gtol": 1e-10, "maxcor": 30}
-    found = minimize(error, start, jac=True, method="L-BFGS-B", options=options)
-    return float(found.fun)
+    optimum = minimize(error, start, jac=True, method="L-BFGS-B", options=options)
+    return float(optimum.fun)

@@ -283,10 +283,10 @@ def _settle(drift: MovingWeights, step: _Step, slope: _Slope) -> GateBound:
             X = (X + X.T) / 2
             return (X - moves(X)).ravel()
 
-        found, _ = gmres(
+        newton_step, _ = gmres(
             LinearOperator((m * m, m * m), matvec=linear_map, dtype=float), off.ravel(), rtol=1e-8, atol=0.0
         )
-        P = P + (found.reshape(m, m) + found.reshape(m, m).T) / 2
+        P = P + (newton_step.reshape(m, m) + newton_step.reshape(m, m).T) / 2
         # From below the first Newton step may overshoot; a step of the map itself leads back.
         if not np.isfinite(P).all() or np.linalg.eigvalsh(P)[0] < -1e-9 * np.abs(P).max():
             break

@@ -26,19 +26,19 @@ def mean_trace_products(d: int, n: int) -> Callable[..., int]:
 
     in integers, over the partitions of all numbers up to the sum of the powers.
     """
-    known: dict[tuple[int, ...], int] = {(): 1}
+    memo: dict[tuple[int, ...], int] = {(): 1}
 
     def mean(*powers: int) -> int:
         """E of the product of tr W^k over these k, by integrating the factor with the largest by parts."""
         key = tuple(sorted((power for power in powers if power), reverse=True))
-        if key not in known:
+        if key not in memo:
             k, rest = key[0] - 1, key[1:]
-            known[key] = (
+            memo[key] = (
                 (n + k) * mean(k, *rest)
                 + sum(mean(m, k - m, *rest) for m in range(1, k + 1))
                 + sum(2 * m * mean(k + m, *rest[:j], *rest[j + 1 :]) for j, m in enumerate(rest))
             )
-        return d ** powers.count(0) * known[key]
+        return d ** powers.count(0) * memo[key]
 
     return mean
 
@@ -236,7 +236,7 @@ def squared_errors(K: np.ndarray, fitted: np.ndarray, layers: int, start: np.nda
 def solve_exactly(G: list[list[Fraction]], S: list[list[Fraction]]) -> list[list[Fraction]]:
     """Solution X of G X = S for a symmetric, semi-definite G and an S in its range; 0 in free rows."""
     rows = [[*g, *s] for g, s in zip(G, S, strict=True)]
-    size, found = len(G), list[int]()
+    size, pivots = len(G), list[int]()
     for k in range(size):
         # A zero pivot has a zero row, as G is semi-definite.
         if not rows[k][k]:
@@ -245,5 +245,5 @@ def solve_exactly(G: list[list[Fraction]], S: list[list[Fraction]]) -> list[list
         for i in range(size):
             if i != k and rows[i][k]:
                 rows[i] = [a - rows[i][k] * b for a, b in zip(rows[i], rows[k], strict=True)]
-        found.append(k)
-    return [rows[k][size:] if k in found else [Fraction()] * len(S[0]) for k in range(size)]
+        pivots.append(k)
+    return [rows[k][size:] if k in pivots else [Fraction()] * len(S[0]) for k in range(size)]

@@ -400,7 +400,7 @@ def excess_constants(
     def m(*powers: int) -> Fraction:
         return Fraction(mean(*powers), n ** sum(powers))
 
-    found = list[tuple[Fraction, Fraction]]()
+    constants = list[tuple[Fraction, Fraction]]()
     for degree in range(1, layers + 1):
         p = wishart_recursion(d, n, degree).residual
         pairs = [(a, b, u * v) for a, u in enumerate(p) for b, v in enumerate(p)]
@@ -416,5 +416,5 @@ def excess_constants(
         ]
         each = (solve_exactly(G, S) for S in (labels, prompts))
         first, second = (sum((row[k] for k, row in enumerate(X)), Fraction()) for X in each)
-        found.append((first, second))
-    return floats(tuple(c for c, _ in found)), floats(tuple(c for _, c in found))
+        constants.append((first, second))
+    return floats(tuple(c for c, _ in constants)), floats(tuple(c for _, c in constants))

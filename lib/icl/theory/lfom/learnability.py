@@ -198,7 +198,7 @@ def moment_constants(
         return Fraction(mean(*powers), n ** sum(powers))
 
     C, rho = excess_constants(d, n, layers)[0], ball(d, n, layers, times)
-    found = list[float]()
+    constants = list[float]()
     for degree in range(1, layers + 1):
         p = wishart_recursion(d, n, degree).residual
         square = [Fraction()] * (2 * degree + 1)
@@ -227,8 +227,8 @@ def moment_constants(
         spreads = (fourth - wishart_recursion(d, n, degree).risks[-1] ** 2, lengths - degree)
         of_r, of_psi = (math.sqrt(float(value)) for value in spreads)
         radius = float(rho[degree - 1])
-        found.append(2 * (of_r + 2 * radius * math.sqrt(C[degree - 1]) + radius**2 * of_psi))
-    return np.array(found)
+        constants.append(2 * (of_r + 2 * radius * math.sqrt(C[degree - 1]) + radius**2 * of_psi))
+    return np.array(constants)
 
 
 @validated

@@ -135,10 +135,10 @@ def _bound(w: Any, R: float, delta: float, lam: float, a: float, kurtosis: float
     touched = ((w**2).sum(1) >= (R * (1 - 1e-6)) ** 2, ((D @ w) ** 2).sum(1) >= (delta * (1 - 1e-6)) ** 2)
     columns = np.concatenate([radial, along, -radial]).reshape(3 * time - 1, -1).T
     use = np.concatenate([*touched, np.full(time, on_sphere)])
-    found = np.zeros(3 * time - 1)
+    multipliers = np.zeros(3 * time - 1)
     if use.any():  # an interior path touches no limit, and alpha alone has to make S positive semi-definite
-        found[use] = nnls(columns[:, use], (G @ w).ravel())[0]
-    alpha, beta = found[:time] - found[2 * time - 1 :], found[time : 2 * time - 1]
+        multipliers[use] = nnls(columns[:, use], (G @ w).ravel())[0]
+    alpha, beta = multipliers[:time] - multipliers[2 * time - 1 :], multipliers[time : 2 * time - 1]
     lowest = np.linalg.eigvalsh(np.diag(alpha) + (D.T * beta) @ D - G)[0]
     return float(R**2 * (alpha.sum() + time * max(0.0, -lowest)) + delta**2 * beta.sum())
 
@@ -302,8 +302,8 @@ def best_layer(w: Float[np.ndarray, "time d"], *, kurtosis: Annotated[float, Ge(
     grid = np.linspace(0, 1, 401)[1:]
     at = int(np.argmin([best(lam)[1] for lam in grid]))
     low, high = grid[max(at - 1, 0)], grid[min(at + 1, len(grid) - 1)]
-    found = minimize_scalar(lambda lam: best(lam)[1], bounds=(low, high), method="bounded", options={"xatol": 1e-10})
-    lam = float(grid[at] if best(grid[at])[1] <= found.fun * (1 + 1e-13) else found.x)
+    optimum = minimize_scalar(lambda lam: best(lam)[1], bounds=(low, high), method="bounded", options={"xatol": 1e-10})
+    lam = float(grid[at] if best(grid[at])[1] <= optimum.fun * (1 + 1e-13) else optimum.x)
     return Layer(lam, *best(lam))
 
 

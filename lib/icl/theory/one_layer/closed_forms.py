@@ -113,14 +113,14 @@ def layer_risk(A: Float[np.ndarray, "d d"], task: Task, *, lam: NonNegatives) ->
     crosstalk = np.trace(quadratic @ Lambda) * trace
     with np.errstate(over="ignore", invalid="ignore"):
         m = moments.task_moments(task, lam)
-        found = (
+        risk = (
             m.D2 * ((task.inputs.kurtosis - 1) * signal + crosstalk)
             + m.D3 * signal
             - 2 * m.D1 * np.trace(A @ Lambda @ Lambda)
             + m.D4 * trace
         )
     # Overflow leaves inf - inf = nan.
-    return np.where(np.isnan(found), np.inf, found)[()]
+    return np.where(np.isnan(risk), np.inf, risk)[()]
 
 
 @validated
@@ -213,11 +213,11 @@ def _valley(errors: Callable[[Any], np.ndarray], upper: Positive) -> float:
     on_grid = errors(grid)
     best = int(on_grid.argmin())
     low, high = (grid[best - 1] if best else 0.0), grid[min(best + 1, len(grid) - 1)]
-    found = minimize_scalar(
+    result = minimize_scalar(
         lambda lam: float(errors(lam)), bounds=(low, high), method="bounded", options={"xatol": 1e-10}
     )
     # With one example A undoes any lam: the error is constant, and differences are rounding.
-    return float(upper if on_grid[-1] <= found.fun * (1 + 1e-13) else found.x)
+    return float(upper if on_grid[-1] <= result.fun * (1 + 1e-13) else result.x)
 
 
 def _any_unit(task: Task) -> Callable[[Any], np.ndarray]:

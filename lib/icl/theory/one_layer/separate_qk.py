@@ -284,8 +284,8 @@ def gate_at_rank(task: Task, *, rank: Count) -> float:
     grid = np.linspace(0, 1, 401)[1:]
     near = int(error(grid).argmin())
     bounds = (grid[max(near - 1, 0)] / 2, grid[min(near + 1, len(grid) - 1)])
-    found = minimize_scalar(lambda lam: float(error(lam)), bounds=bounds, method="bounded", options={"xatol": 1e-11})
-    return float(1.0 if error(1.0) <= found.fun else found.x)
+    optimum = minimize_scalar(lambda lam: float(error(lam)), bounds=bounds, method="bounded", options={"xatol": 1e-11})
+    return float(1.0 if error(1.0) <= optimum.fun else optimum.x)
 
 
 def _plateau_values(task: Task, rank: int, lam: float) -> tuple[np.ndarray, np.ndarray, float]:

@@ -151,11 +151,11 @@ def reordered(kernel: Float[np.ndarray, "time time"]) -> Float[np.ndarray, "time
     past = kernel[:n, :n]
     diagonal = past.diagonal().mean()
     pairs = (past.sum() - n * diagonal) / max(n * (n - 1), 1)
-    found = np.full(kernel.shape, pairs)
-    found[np.arange(n), np.arange(n)] = diagonal
-    found[:n, n] = found[n, :n] = kernel[:n, n].mean()
-    found[n, n] = kernel[n, n]
-    return found
+    mean_kernel = np.full(kernel.shape, pairs)
+    mean_kernel[np.arange(n), np.arange(n)] = diagonal
+    mean_kernel[:n, n] = mean_kernel[n, :n] = kernel[:n, n].mean()
+    mean_kernel[n, n] = kernel[n, n]
+    return mean_kernel
 
 
 @validated

@@ -417,11 +417,11 @@ def second_moments(updates: Sequence[Update], d: Count) -> Float[np.ndarray, "ph
     if not radius < 1:
         raise ValueError(f"updates must settle, got a round of them of spectral radius {radius:.6g}")
     G = np.linalg.solve(np.eye(m * m) - product, added)
-    found = []
+    moments = []
     for step, noise in maps:
-        found.append(G.reshape(m, m))
+        moments.append(G.reshape(m, m))
         G = step @ G + noise
-    return np.stack(found)
+    return np.stack(moments)
 
 
 @validated
@@ -510,17 +510,17 @@ def gla_shared(law: DriftLaw, spectrum: Float[np.ndarray, " d"]) -> tuple[float,
         c = lam * law.gamma * law.k0 / (1 - lam * law.gamma)
         return float(s @ (law.k0 - c**2 * (1 - lam**2) / (lam**2 * (2 * c + law.k0 + noise))))
 
-    found = minimize_scalar(error, bounds=(1e-6, 1 - 1e-9), method="bounded", options={"xatol": 1e-12})
+    optimum = minimize_scalar(error, bounds=(1e-6, 1 - 1e-9), method="bounded", options={"xatol": 1e-12})
     # Bracket: memory up to 1e9 steps; slower drift at high noise, and no memory at all, lie beyond.
-    grid = np.unique(np.append(1 - np.geomspace(1e-15, 1 - 1e-12, 401), found.x))
+    grid = np.unique(np.append(1 - np.geomspace(1e-15, 1 - 1e-12, 401), optimum.x))
     at = int(np.argmin([error(lam) for lam in grid]))
     low, high = np.log1p(-grid[min(at + 1, 401)]), np.log1p(-grid[max(at - 1, 0)])
     wider = minimize_scalar(
         lambda u: error(-np.expm1(u)), bounds=(low, high), method="bounded", options={"xatol": 1e-9}
     )
-    if wider.fun < found.fun * (1 - 1e-12):
+    if wider.fun < optimum.fun * (1 - 1e-12):
         return float(wider.fun), float(-np.expm1(wider.x))
-    return float(found.fun), float(found.x)
+    return float(optimum.fun), float(optimum.x)
 
 
 @validated
@@ -545,8 +545,8 @@ def delta_shared(law: DriftLaw, spectrum: Float[np.ndarray, " d"]) -> tuple[floa
     grid = np.unique(np.append(np.linspace(0, 1 / s.max(), 202), np.geomspace(least, 1 / s.max(), 202)[:-1]))
     best = int(np.argmin([error(mu) for mu in grid]))
     bounds = (grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)])
-    found = minimize_scalar(error, bounds=bounds, method="bounded", options={"xatol": 1e-10 * bounds[1]})
-    return float(found.fun), float(found.x)
+    optimum = minimize_scalar(error, bounds=bounds, method="bounded", options={"xatol": 1e-10 * bounds[1]})
+    return float(optimum.fun), float(optimum.x)
 
 
 @validated

@@ -22,10 +22,10 @@ def _sv(s: Annotated[Any, Gt(0), Le(1e140)], v: Annotated[Any, Ge(0), Le(1e145)]
     s = np.asarray(s, dtype=np.float64)
     v = np.asarray(v, dtype=np.float64)
     try:
-        found = np.broadcast_arrays(s, v)
+        arrays = np.broadcast_arrays(s, v)
     except ValueError:
         raise ValueError(f"s and v must broadcast against each other, got {s.shape}, {v.shape}") from None
-    return found[0], found[1]
+    return arrays[0], arrays[1]
 
 
 @validated
@@ -204,7 +204,7 @@ def rls_optimal_forgetting(d: Count, *, drift: Positive, noise: NonNegative) -> 
     0.968
     """
     nu = (noise / drift / d) ** 2
-    found: Any = minimize_scalar(
+    optimum: Any = minimize_scalar(
         lambda log: rls_random_walk(nu, float(np.exp(log))), bounds=(-13.8, 6.2), method="bounded"
     )
-    return max(1 - float(np.exp(found.x)) / d, 0.0)
+    return max(1 - float(np.exp(optimum.x)) / d, 0.0)

@@ -63,12 +63,12 @@ def _zero_errors(task: DriftingRegression) -> np.ndarray:
     return np.trace(task.Lambda) * np.array(k)
 
 
-def _refuse_lost_digits(found: Any, zero: Any) -> None:
+def _refuse_lost_digits(error: Any, zero: Any) -> None:
     """Raise if errors are lost in the rounding of the weights' variance, which they are differences of."""
-    if (found < 1e-9 * zero).any():
+    if (error < 1e-9 * zero).any():
         raise ValueError(
             "task must leave errors of 1e-9 of the zero predictor's, below which they are rounding, got one of "
-            f"{found[found < 1e-9 * zero].flat[0]:.2g}: shorten the prompt, or let the weights move more"
+            f"{error[error < 1e-9 * zero].flat[0]:.2g}: shorten the prompt, or let the weights move more"
         )
 
 
@@ -96,18 +96,18 @@ def errors(
     f = _settings(task, mu, lam, normalised)
     shape = np.broadcast_shapes(f.mu.shape, f.lam.shape)
     k, c, a = task.gamma**2 * task.sigma_w**2 + task.sigma_e**2, np.zeros((*shape[:-1], task.d)), 0.0
-    found = np.empty((*shape[:-1], task.n + 1))
+    mse = np.empty((*shape[:-1], task.n + 1))
     with np.errstate(over="ignore", invalid="ignore"):
         for i in range(task.n + 1):
             e = k - 2 * c + a
-            found[..., i] = (f.out * e).sum(-1)
+            mse[..., i] = (f.out * e).sum(-1)
             square = f.diagonal * e + f.s * (f.across * e).sum(-1, keepdims=True)
             a = f.lam**2 * (a + 2 * f.mu * f.s * (c - a) + f.mu**2 * square)
             c = task.gamma * f.lam * (c + f.mu * f.s * (k - c))
             k = task.gamma**2 * k + task.sigma_e**2
-    _refuse_lost_digits(found, _zero_errors(task))
+    _refuse_lost_digits(mse, _zero_errors(task))
     # Overflow leaves inf - inf = nan.
-    return np.where(np.isnan(found), np.inf, found)
+    return np.where(np.isnan(mse), np.inf, mse)
 
 
 @validated

@@ -128,11 +128,11 @@ def mesa_large_d(
         ridge=(ridge, {"at_least": 0, "at_most": 1e6}),
     )
     e = _trace(theta.ravel(), ridge.ravel())
-    found = np.empty(e.shape)
+    error = np.empty(e.shape)
     for part in np.array_split(np.arange(e.size), 1 + e.size // 256):
         m1, m2 = _moments(s.ravel()[part], v.ravel()[part], theta.ravel()[part], e[part])
-        found[part] = 1 - 2 * m1 + m2
-    return found.reshape(s.shape)[()]
+        error[part] = 1 - 2 * m1 + m2
+    return error.reshape(s.shape)[()]
 
 
 @dataclass(frozen=True)
@@ -187,10 +187,10 @@ def best_mesa(
         e = float(_trace(np.array([near.theta]), np.array([near.ridge]))[0])
         start = (float(np.log(near.theta)), float(np.log1p(e)) / near.theta)
     first = np.array([start, (start[0] + 0.1, start[1]), (start[0], 0.95 * start[1])])
-    found = minimize(
+    optimum = minimize(
         error, start, method="Nelder-Mead", options={"initial_simplex": first, "xatol": 1e-4, "fatol": 1e-10}
     )
-    best, left = float(np.exp(found.x[0])), float(found.x[1])
+    best, left = float(np.exp(optimum.x[0])), float(optimum.x[1])
     return BestMesa(at(best, left, _FINE), best, float((1 - left) / np.expm1(best * left)))
 
 
@@ -204,13 +204,13 @@ def mesa_over_floor(s: Float[np.ndarray, " m"], v: Float[np.ndarray, " n"]) -> F
     """
     _checks.real("s", s, at_least=1e-4, at_most=10)
     _checks.real("v", v, at_least=0, at_most=100)
-    found = np.empty((s.size, v.size))
+    errors = np.empty((s.size, v.size))
     for i, here in enumerate(s):
         near = None
         for j, noise in enumerate(v):
             near = best_mesa(float(here), float(noise), near=near)
-            found[i, j] = near.error
-    return found / kalman_large_d(s[:, None], v)
+            errors[i, j] = near.error
+    return errors / kalman_large_d(s[:, None], v)
 
 
 #: The map's layers from the cheapest on, attention, any gates of the current key, a ridge regression.
@@ -252,15 +252,15 @@ def least_noise(
 
         return excess_at
 
-    found = {}
+    borders = {}
     for layer, excess_at in zip(CHEAP_LAYERS, (of(eps_gla), of(eps_delta), mesa_at), strict=True):
         low, high = np.full(s.shape, log_v[0]), np.full(s.shape, log_v[-1])
         for _ in range(50):
             middle = (low + high) / 2
             above = excess_at(middle) > np.log(within)
             low, high = np.where(above, middle, low), np.where(above, high, middle)
-        found[layer] = np.exp((low + high) / 2)
-    return found
+        borders[layer] = np.exp((low + high) / 2)
+    return borders
 
 
 @validated

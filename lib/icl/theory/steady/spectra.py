@@ -63,15 +63,15 @@ def pole_spectrum(poles: Any, *, k: Positive = 1.0, n: Annotated[int, Ge(8)] = 4
     """
     omega = frequencies(n)
     _checks.detached("poles", poles)
-    found = np.atleast_1d(np.asarray(poles))
-    if not found.size or found.dtype.kind not in "fiuc" or found.ndim != 1 or not np.isfinite(found).all():
+    roots = np.atleast_1d(np.asarray(poles))
+    if not roots.size or roots.dtype.kind not in "fiuc" or roots.ndim != 1 or not np.isfinite(roots).all():
         raise ValueError(f"poles must be a list of finite numbers, got {poles!r}")
-    if not (np.abs(found) < 1).all():
-        raise ValueError(f"poles must be inside the unit circle, got {found[np.abs(found) >= 1][0]:g}")
-    whitens = np.poly(found)
+    if not (np.abs(roots) < 1).all():
+        raise ValueError(f"poles must be inside the unit circle, got {roots[np.abs(roots) >= 1][0]:g}")
+    whitens = np.poly(roots)
     if np.abs(np.imag(whitens)).max() > 1e-12 * np.abs(whitens).max():
         raise ValueError(f"poles must be real or in conjugate pairs, got {poles!r}")
-    size = np.abs(found).max()
+    size = np.abs(roots).max()
     if size**n > 1e-13:
         raise ValueError(f"n must be larger for a pole of size {size:g}, got {n}")
     f = 1 / np.abs(np.polyval(np.real(whitens), np.exp(1j * omega))) ** 2
