@@ -37,8 +37,8 @@ def trained(name: str, budget: str, device: str, steps: int) -> training_jobs.Jo
     """The cell of a contestant whose training is so many steps long."""
     cut = replace(BUDGETS[budget], steps=steps)
     plan = runner.plan([name], budget=cut, device=device)
-    (found,) = plan.contestants
-    asked = training_jobs.JobSpec(found.spec, found.kind, found.name, found.path, found.source)
+    (contestant,) = plan.contestants
+    asked = training_jobs.JobSpec(contestant.spec, contestant.kind, contestant.name, contestant.path, contestant.source)
     return training_jobs.run_job(
         training_jobs.Job(asked, cut, "all", plan.training, plan.paths, RATE, 0, device), {}, None
     )
@@ -47,8 +47,8 @@ def trained(name: str, budget: str, device: str, steps: int) -> training_jobs.Jo
 def milliseconds(name: str, budget: str, device: str, steps: int) -> tuple[float, float]:
     """Of a step, after two that do not count; and the error."""
     trained(name, budget, device, 2)
-    found = trained(name, budget, device, steps)
-    return 1e3 * found.seconds / steps, found.validation
+    result = trained(name, budget, device, steps)
+    return 1e3 * result.seconds / steps, result.validation
 
 
 def moved(name: str, budget: str, steps: int) -> float:
@@ -80,8 +80,8 @@ def memory(name: str, budget: str) -> dict[str, float]:
 def rows(jobs: int) -> Iterator[dict[str, object]]:
     """A row for each contestant and budget; the processor's are timed in several processes, one thread each."""
     asked = [(name, budget, "cpu", here) for budget, (here, _) in STEPS.items() for name in NAMES if here]
-    found = joblib.Parallel(n_jobs=jobs)(joblib.delayed(milliseconds)(*each) for each in asked)
-    here = dict(zip(((name, budget) for name, budget, *_ in asked), found, strict=True))
+    timings = joblib.Parallel(n_jobs=jobs)(joblib.delayed(milliseconds)(*each) for each in asked)
+    here = dict(zip(((name, budget) for name, budget, *_ in asked), timings, strict=True))
     nearly = joblib.Parallel(n_jobs=jobs)(joblib.delayed(moved)(name, "small", STEPS["small"][0]) for name in NAMES)
     for budget, (_, steps) in STEPS.items():
         for name, beside in zip(NAMES, nearly, strict=True):

@@ -209,8 +209,8 @@ def errors() -> tuple[pd.DataFrame, dict[tuple[int, int], Settings]]:
                 for name in TUNED:
                     for depth in DEPTHS:
                         # One step has no past.
-                        known = [pair for (other, _), pair in tuned.items() if other == name]
-                        pair = tune(name if depth > 1 else "gradient descent", learnt, depth, known[-1:])
+                        same_method = [pair for (other, _), pair in tuned.items() if other == name]
+                        pair = tune(name if depth > 1 else "gradient descent", learnt, depth, same_method[-1:])
                         tuned[name, depth] = pair
                         risk = judged.risk(tuned_polynomial(name, judged.t, *pair, depth))
                         rows.append(where | {"method": name, "depth": depth} | shares(risk))
@@ -492,11 +492,11 @@ def fits(depth: int = 4, count: int = 1_000) -> pd.DataFrame:
             mean = H.numpy().mean(0)
             return *polynomial_floor.fitted_registers(H.numpy(), mean, depth), np.linalg.inv(mean)
 
-        found: list[tuple[str, float, Tensor, Tensor]] = []
+        fitted: list[tuple[str, float, Tensor, Tensor]] = []
         for name, way in (("closed form, the law", from_law), ("closed form, 1,000 prompts", from_sample)):
             alpha, gamma, A = way()
             Gamma = torch.from_numpy(lfom.registers(alpha, gamma))
-            found.append((name, median_ms(way, seconds=0.5) / 1e3, torch.from_numpy(A).expand(depth, d, d), Gamma))
+            fitted.append((name, median_ms(way, seconds=0.5) / 1e3, torch.from_numpy(A).expand(depth, d, d), Gamma))
         full, memory = memformer.Full(d, depth), memformer.OneRegister(depth)
 
         def loss(
@@ -506,11 +506,11 @@ def fits(depth: int = 4, count: int = 1_000) -> pd.DataFrame:
             return memformer.risks(M, Sigma).mean().log()
 
         seconds = training_variants.minimise(nn.ModuleList([full, memory]), loss, iterations=25).seconds
-        found.append(("L-BFGS, 1,000 prompts", seconds, full.A().detach(), memory.Gamma().detach()))
+        fitted.append(("L-BFGS, 1,000 prompts", seconds, full.A().detach(), memory.Gamma().detach()))
         best = torch.from_numpy(lfom.registers(*polynomial_floor.optimal_registers(d, n, depth)))
         exact = torch.linalg.inv(torch.from_numpy(Sigma)).expand(depth, d, d)
         at_floor = memformer.risks(memformer.error_matrices(fresh, exact, best)[:, -1], Sigma)
-        for name, seconds, matrices, Gamma in found:
+        for name, seconds, matrices, Gamma in fitted:
             # Paired with the floor's own numbers on the same prompts.
             gap = (memformer.risks(memformer.error_matrices(fresh, matrices, Gamma)[:, -1], Sigma) - at_floor) / floor
             row = {"d": d, "way": name, "seconds": seconds, "over_floor": gap.mean().item()}

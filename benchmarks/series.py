@@ -57,16 +57,16 @@ def fit_speed(n: int = 2203, k: int = 5) -> pd.DataFrame:
     w = 1 + (np.array([0, 0.01, 0.02, 0.05, 0.1][:k]) * rng.standard_normal((n, k))).cumsum(0)
     y = (w * x).sum(1) + 0.5 * rng.standard_normal(n)
     x, y = x / np.sqrt((x**2).mean(0)), y / np.sqrt((y**2).mean())
-    found: dict[str, float] = {}
+    likelihoods: dict[str, float] = {}
 
     def ours() -> None:
-        found["TVPRegression"] = TVPRegression(fit_intercept=False).fit(x, y).log_likelihood_
+        likelihoods["TVPRegression"] = TVPRegression(fit_intercept=False).fit(x, y).log_likelihood_
 
     def theirs() -> None:
-        found["statsmodels"] = StateSpace(x, y).fit(disp=0, cov_type="none").llf
+        likelihoods["statsmodels"] = StateSpace(x, y).fit(disp=0, cov_type="none").llf
 
     rows = {f.__name__: median_ms(f, seconds=4) / 1e3 for f in (ours, theirs)}
-    table = pd.DataFrame({"seconds": rows.values(), "log-likelihood": found.values()}, index=list(found))
+    table = pd.DataFrame({"seconds": rows.values(), "log-likelihood": likelihoods.values()}, index=list(likelihoods))
     return table.assign(ratio=table["seconds"] / table["seconds"]["statsmodels"])
 
 
@@ -179,17 +179,17 @@ def rivers() -> Iterator[tuple[str, Any]]:
 def followed(model: Any, x: pd.DataFrame, y: np.ndarray) -> np.ndarray:
     """One-step predictions of a river model on standardised columns and a constant; NaN from where it is singular."""
     scaler, known = preprocessing.StandardScaler(), slice(0, int(KNOWN * len(y)))
-    centre, spread, found = np.nanmean(y[known]), np.nanstd(y[known]), np.full(len(y), np.nan)
+    centre, spread, predictions = np.nanmean(y[known]), np.nanstd(y[known]), np.full(len(y), np.nan)
     for t, (row, label) in enumerate(zip(x.to_dict("records"), (y - centre) / spread, strict=True)):
         scaler.learn_one(row)
         z = scaler.transform_one(row) | {"one": 1.0}
-        found[t] = model.predict_one(z) * spread + centre
+        predictions[t] = model.predict_one(z) * spread + centre
         try:
             if np.isfinite(label):
                 model.learn_one(z, label)
         except np.linalg.LinAlgError:
             break
-    return found
+    return predictions
 
 
 def recursive(x: pd.DataFrame, y: np.ndarray) -> np.ndarray:
@@ -215,8 +215,8 @@ def errors() -> pd.DataFrame:
         tuned = {name: followed(each, x, y) for name, each in rivers()}
         tuned = {name: each for name, each in tuned.items() if np.isfinite(each).all()}
         best = min(tuned, key=lambda name: np.mean((y - tuned[name])[tried] ** 2))
-        for name, found, setting in (("river", tuned[best], best), ("RecursiveLS", recursive(x, y), "")):
-            error, lags = (y - found)[judged] ** 2 / np.nanvar(y[:count]), int(1.5 * judged.sum() ** (1 / 3))
+        for name, predictions, setting in (("river", tuned[best], best), ("RecursiveLS", recursive(x, y), "")):
+            error, lags = (y - predictions)[judged] ** 2 / np.nanvar(y[:count]), int(1.5 * judged.sum() ** (1 / 3))
             table.loc[name] = (*mean_and_error(error, lags=lags), np.nan, setting)
         tables[f"{source.__name__}, {len(x)} x {k - 1}, fit {seconds:.2f} s"] = table
         print(pd.concat(dict(itertools.islice(tables.items(), len(tables) - 1, None))).round(4).to_string(), flush=True)

@@ -91,12 +91,12 @@ def start_at(seed: int, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 @functools.cache
 def searched() -> Searched:
     """Any gates, by the library's search."""
-    found = []
+    ratios = []
     for seed in range(4):
         keys, drift = small_problem(seed)
         best = finite_key_gates.search_gates(keys, drift, *start_at(seed, keys), evaluations=4000)
-        found.append(best / finite_key_gates.finite_bound(keys, drift).error)
-    return Searched(min(found), max(found))
+        ratios.append(best / finite_key_gates.finite_bound(keys, drift).error)
+    return Searched(min(ratios), max(ratios))
 
 
 def linear_write_bound(keys: np.ndarray, drift: key_gates.MovingWeights) -> float:
@@ -116,7 +116,7 @@ def linear_write_bound(keys: np.ndarray, drift: key_gates.MovingWeights) -> floa
 @functools.cache
 def searched_writes() -> Searched:
     """Any A(x), but b(x) = B x with one matrix B for all keys."""
-    found = []
+    ratios = []
     for seed in range(4):
         keys, drift = small_problem(seed)
         A, b = start_at(seed, keys)
@@ -142,8 +142,8 @@ def searched_writes() -> Searched:
         start = np.concatenate([A.ravel(), 0.3 * np.random.default_rng([seed, 2]).normal(size=6)])
         options: Any = {"maxfun": 4000, "maxiter": 4000, "ftol": 1e-15, "gtol": 1e-10, "maxcor": 30}
         best = minimize(error, start, jac=True, method="L-BFGS-B", options=options)
-        found.append(float(best.fun) / linear_write_bound(keys, drift))
-    return Searched(min(found), max(found))
+        ratios.append(float(best.fun) / linear_write_bound(keys, drift))
+    return Searched(min(ratios), max(ratios))
 
 
 def over(found: Searched) -> str:
@@ -161,11 +161,11 @@ def ladder(d: int) -> dict[int, tuple[float, float]]:
     """Error and its standard error, over d^2 q, for each window: a random walk with clean labels."""
     drift = key_gates.per_coordinate(np.array([[1.0]]), q=1.0, d=d)
     x = np.random.default_rng([SEED, d]).standard_normal((DRAWN[d], 24 * d, d))
-    found = {}
+    by_window = {}
     for window in LADDER[d]:
         errors = key_gates.windowed_errors(x, drift, window, d * np.eye(d))[:, 12 * d :].mean(1) / d**2
-        found[window] = float(errors.mean()), float(errors.std(ddof=1) / np.sqrt(len(errors)))
-    return found
+        by_window[window] = float(errors.mean()), float(errors.std(ddof=1) / np.sqrt(len(errors)))
+    return by_window
 
 
 def ladder_z() -> float:

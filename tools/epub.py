@@ -122,10 +122,10 @@ def place_formulas(body: Tag, formulas: dict[tuple[str, bool], int]) -> None:
         number = place.select_one(".eqno")
         if number is not None:
             number.extract()
-        if not (found := _FORMULA.fullmatch(place.get_text())):
+        if not (match := _FORMULA.fullmatch(place.get_text())):
             raise chapters.Broken(f"{_words(place)[:60]}: it should be a formula, and has no marks around it")
-        display = found["display"] is not None
-        tex = " ".join((found["display"] if display else found["inline"]).split())
+        display = match["display"] is not None
+        tex = " ".join((match["display"] if display else match["inline"]).split())
         mark = _MARK.format(formulas.setdefault((tex, display), len(formulas)))
         if place.name == "div":
             place.string = mark

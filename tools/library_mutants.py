@@ -122,11 +122,11 @@ class Source:
     @functools.cached_property
     def mutants(self) -> list[Mutant]:
         """All mutants, by rank."""
-        found = []
+        mutants = []
         for (name, line), function in self.functions.items():
             for way, place, statement in _places(function):
-                found.append(Mutant(self.name, name, line, way, place, statement))
-        return sorted(found, key=lambda mutant: mutant.rank)
+                mutants.append(Mutant(self.name, name, line, way, place, statement))
+        return sorted(mutants, key=lambda mutant: mutant.rank)
 
     def function(self, mutant: Mutant) -> ast.FunctionDef:
         """The function in which a mutant has its fault."""
@@ -161,17 +161,17 @@ class Source:
 
 def sources(names: list[str]) -> list[Source]:
     """The modules that are named, or that lie in the rooms that are; all of them if none is."""
-    lib, found = ROOT / "lib", []
+    lib, modules = ROOT / "lib", []
     for path in sorted(lib.rglob("*.py")):
         name = path.relative_to(lib).with_suffix("").as_posix()
         is_selected = not names or any(f"{name}/".startswith(f"{one.removesuffix('.py')}/") for one in names)
         if path.name != "__init__.py" and is_selected:
-            found.append(Source(name, path))
-    if not found:
+            modules.append(Source(name, path))
+    if not modules:
         raise SystemExit(
             f"no module of lib is called {' or '.join(names)}: icl/theory/s6, say, or icl/theory for a room"
         )
-    return found
+    return modules
 
 
 def _functions(body: list[ast.stmt], above: str) -> Iterator[tuple[str, ast.FunctionDef]]:
@@ -294,12 +294,12 @@ Alive = dict[str, dict[tuple[str, int], list[types.FunctionType]]]
 
 def alive() -> Alive:
     """The functions that are there, by file, name and line."""
-    found: Alive = defaultdict(lambda: defaultdict(list))
+    functions: Alive = defaultdict(lambda: defaultdict(list))
     for function in gc.get_objects():
         if type(function) is types.FunctionType:
             code = function.__code__
-            found[code.co_filename][code.co_qualname, code.co_firstlineno].append(function)
-    return found
+            functions[code.co_filename][code.co_qualname, code.co_firstlineno].append(function)
+    return functions
 
 
 def exchange(code: types.CodeType, functions: dict[tuple[str, int], list[types.FunctionType]], name: str = "") -> int:
@@ -317,9 +317,9 @@ def exchange(code: types.CodeType, functions: dict[tuple[str, int], list[types.F
 
 def memories() -> list[Any]:
     """The functions of the library and of the tests that remember what they returned."""
-    caches = [found for found in gc.get_objects() if type(found) is functools._lru_cache_wrapper]
+    caches = [cache for cache in gc.get_objects() if type(cache) is functools._lru_cache_wrapper]
     homes = ("icl", "test", "shared", "harness")
-    return [found for found in caches if (getattr(found, "__module__", None) or "").startswith(homes)]
+    return [cache for cache in caches if (getattr(cache, "__module__", None) or "").startswith(homes)]
 
 
 class _Marked(ast.NodeTransformer):
@@ -620,15 +620,15 @@ def allowed_survivors() -> dict[str, dict[str, list[str]]]:
 
 def importers(names: set[str], everything: list[Source]) -> set[str]:
     """Modules that import one of these, or whose tests do."""
-    found = set()
+    importing = set()
     for source in everything:
         text = "\n".join(path.read_text(encoding="utf-8") for path in (source.path, *own_tests(source.name)))
         for name in names:
             room, _, module = _dotted(name).rpartition(".")
             within = rf"^from {re.escape(room)} import (?:.*|\([^)]*)\b{module}\b"
             if re.search(rf"^from {re.escape(_dotted(name))} import|{within}", text, re.M):
-                found.add(source.name)
-    return found
+                importing.add(source.name)
+    return importing
 
 
 class Run:
@@ -692,16 +692,16 @@ class Run:
         reasons = {one: why for why, changes in allowed_survivors().get(name, {}).items() for one in changes}
         for mutant in self.sample[name]:
             key, tests, label = self._key(mutant)
-            known = self.kept.lookup(key, tests)
-            if known is None:
+            earlier = self.kept.lookup(key, tests)
+            if earlier is None:
                 tests_to_run = [test for path in own_tests(name) for test in bench.without_fault(path)]
                 about = "" if Path(name).name.startswith("_") else f"[{_dotted(name)}."
                 tests_to_run += [test for path in self.house for test in bench.without_fault(path, about)]
                 outcome = bench.run_tests(self.of[name], mutant, tests_to_run)
                 self.kept.keep(key, tests, mutant, outcome, wide=False)
             else:
-                outcome = known[0]
-                self.counts[name]["elsewhere"] += known[1] and outcome.kind in ("killed", "too long")
+                outcome = earlier[0]
+                self.counts[name]["elsewhere"] += earlier[1] and outcome.kind in ("killed", "too long")
             self.counts[name][outcome.kind] += 1
             if outcome.kind == "survived" and label in reasons:
                 self.counts[name]["listed"] += 1
@@ -723,14 +723,14 @@ class Run:
         for one in list(survivors):
             mutant, _, first = one
             key, tests, _ = self._key(mutant)
-            known = self.kept.lookup(key, tests)
-            if known is None or not known[1]:
+            earlier = self.kept.lookup(key, tests)
+            if earlier is None or not earlier[1]:
                 tests_to_run = [test for path in files for test in bench.without_fault(path)]
                 outcome = bench.run_tests(self.of[name], mutant, tests_to_run, most=MOST)
                 outcome = Outcome(outcome.kind, outcome.by, outcome.tests + first.tests)
                 self.kept.keep(key, tests, mutant, outcome, wide=True)
             else:
-                outcome = known[0]
+                outcome = earlier[0]
             if outcome.kind in ("killed", "too long"):
                 self.counts[name]["survived"] -= 1
                 self.counts[name][outcome.kind] += 1

@@ -55,8 +55,8 @@ def parts_of(toc: Path) -> list[Part]:
     """The parts that a table of contents lists, the page that leads into the book first; without what is left out."""
     contents = yaml.safe_load(chapters.words(toc))
     listed = [Part(part["caption"], tuple(page["file"] for page in part["chapters"])) for part in contents["parts"]]
-    found = [Part("", (contents["root"],)), *listed]
-    return [Part(p.title, tuple(page for page in p.pages if page not in LEFT_OUT)) for p in found]
+    parts = [Part("", (contents["root"],)), *listed]
+    return [Part(p.title, tuple(page for page in p.pages if page not in LEFT_OUT)) for p in parts]
 
 
 def key(page: str) -> str:
@@ -75,10 +75,10 @@ def article(site: Path, page: str) -> tuple[BeautifulSoup, Tag]:
     """A built page's document and its article; Broken if the site does not have it."""
     path = built_file(site / f"{page}.html")
     document = BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser")
-    found = document.select_one("article.bd-article")
-    if found is None:
+    element = document.select_one("article.bd-article")
+    if element is None:
         raise chapters.Broken(f"{path}: it has no article; run `make book` again")
-    return document, found
+    return document, element
 
 
 def strip(document: BeautifulSoup, body: Tag) -> None:
@@ -225,10 +225,10 @@ def _styles(document: BeautifulSoup, page: str) -> Iterator[str]:
 def mathjax(documents: Sequence[BeautifulSoup]) -> dict[str, object]:
     """The site's settings of MathJax, without what only a screen needs; a page without formulas has none."""
     setting = re.compile(r"window\.MathJax = (\{.*\})\s*$")
-    found = [
+    configurations = [
         m[1] for document in documents for script in document.find_all("script") if (m := setting.match(script.text))
     ]
-    settings = json.loads(found[0]) if found else {}
+    settings = json.loads(configurations[0]) if configurations else {}
     quiet = {"menuOptions": {"settings": {"assistiveMml": False}}, "enableMenu": False, "enableAssistiveMml": False}
     return settings | {"options": settings.get("options", {}) | quiet}
 
@@ -237,8 +237,8 @@ def _scripts(document: BeautifulSoup, page: str) -> Iterator[str]:
     """Scripts that typeset the formulas and draw the charts in Chromium's fonts, as wide as they print."""
     for script in document.select("script[src]"):
         address = _beside(script["src"], page)
-        if found := re.search(r"/(mathjax/|vega-bundle\.js|explorables\.js|charts\.js)", address):
-            when = "defer" if found[1] == "mathjax/" else 'type="text/plain"'  # of charts, when the formulas are set
+        if match := re.search(r"/(mathjax/|vega-bundle\.js|explorables\.js|charts\.js)", address):
+            when = "defer" if match[1] == "mathjax/" else 'type="text/plain"'  # of charts, when the formulas are set
             yield f'<script {when} src="{html.escape(address)}"></script>'
 
 
@@ -334,10 +334,10 @@ def print_(page: Path, browser: Browser) -> bytes:
         for _ in range(2):
             print("Print with numbers", flush=True)
             pdf = printed(tagged=True, outline=True)
-            if (found := targets(pdf)) == numbers:
+            if (new_numbers := targets(pdf)) == numbers:
                 tab.close()
                 return outlined(pdf)
-        numbers = found
+        numbers = new_numbers
     raise chapters.Broken(f"{page}: its sheets turn whenever the contents get their numbers")
 
 

@@ -104,16 +104,16 @@ def values(cell: nbformat.NotebookNode) -> Iterator[tuple[str, str]]:
 
 def differences(old: nbformat.NotebookNode, new: nbformat.NotebookNode) -> list[str]:
     """A line for every value of a chapter that is another in its second run."""
-    found = []
+    lines = []
     mine, other = ([cell for cell in run.cells if cell.cell_type == "code"] for run in (old, new))
     for number, (cell, twin) in enumerate(zip(mine, other, strict=True), 1):
         for (kind, was), (now_kind, now) in itertools.zip_longest(values(cell), values(twin), fillvalue=("", "")):
             if kind == now_kind == "figure":
                 title = runs.heading(json.loads(was))
-                found += [f"cell {number}, figure '{title}': {part}" for part in redrawn(was, now)]
+                lines += [f"cell {number}, figure '{title}': {part}" for part in redrawn(was, now)]
             elif (kind, was) != (now_kind, now):
-                found.append(f"cell {number}, {kind or now_kind}: {_changes(was, now)}")
-    return found
+                lines.append(f"cell {number}, {kind or now_kind}: {_changes(was, now)}")
+    return lines
 
 
 def _changes(old: str, new: str) -> str:

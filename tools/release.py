@@ -94,14 +94,14 @@ def tagged(tag: str, root: Path = chapters.ROOT) -> None:
 
 def files_in(folder: Path) -> dict[str, Path]:
     """The files below a folder by their names there; Broken if there are none."""
-    found = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
-    if not found:
+    files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
+    if not files:
         raise chapters.Broken(f"{folder} is not there or empty: run `make book course pdf epub` first")
-    if half := next((name for name in found if ".part/" in name or name.endswith(".part")), None):
+    if half := next((name for name in files if ".part/" in name or name.endswith(".part")), None):
         raise chapters.Broken(
             f"{folder / half} is of a command that was cut off: run `make book course pdf epub` again"
         )
-    return found
+    return files
 
 
 def archive(target: Path, members: Mapping[str, Path | bytes]) -> Path:
@@ -117,26 +117,26 @@ def archive(target: Path, members: Mapping[str, Path | bytes]) -> Path:
 
 def local(data: bytes) -> str:
     """A path of this computer that these bytes name; nothing if they name none."""
-    found = next(
+    local_path = next(
         (path for path in (str(chapters.ROOT), str(Path.home())) if len(path) > 5 and path.encode() in data), ""
     )
-    return found
+    return local_path
 
 
 def for_students(kit: Path) -> dict[str, Path]:
     """The kit's files that students get; Broken if one of them would give a solution away."""
-    found = dict[str, Path]()
+    files = dict[str, Path]()
     for pattern, folder in STUDENTS:
         base = kit / pattern.split("*")[0].rpartition("/")[0]
         for path in kit.glob(pattern):
             if path.is_file():
-                found[f"{folder}/{path.relative_to(base).as_posix()}"] = path
-    for name, path in found.items():
+                files[f"{folder}/{path.relative_to(base).as_posix()}"] = path
+    for name, path in files.items():
         if _TEACHERS.search(name):
             raise chapters.Broken(f"{name} is a teacher's file by its name, and not for students")
         if _SOLVED.search(path.read_bytes()):
             raise chapters.Broken(f"{name} holds a solution, and is not for students")
-    return found
+    return files
 
 
 def syllabi() -> bytes:
@@ -146,14 +146,16 @@ def syllabi() -> bytes:
         "",
         "Minutes: reading by count, exercises by a rule; the page *Teach with this* explains both.",
     ]
-    known = courses.every_exercise()
+    exercises = courses.every_exercise()
     for syllabus in courses.syllabi().values():
         lines += ["", f"## {syllabus.title}", "", syllabus.whom, ""]
         for session in syllabus.sessions:
-            read, work = courses.minutes(session, known)
+            read, work = courses.minutes(session, exercises)
             lines.append(f"- **{session.title}** ({session.time}; reading {read} min, exercises {work} min)")
             lines += [f"  - read *{courses.title(page)}*" for page in session.chapters]
-            lines += [f"  - exercise {known[label].number}, *{known[label].title}*" for label in session.exercises]
+            lines += [
+                f"  - exercise {exercises[label].number}, *{exercises[label].title}*" for label in session.exercises
+            ]
             lines += [f"  - slides: {deck}" for deck in session.decks]
             lines += [f"  - problem set: {session.problem_set}"] if session.problem_set else []
             lines += [f"  - {session.milestone}"] if session.milestone else []
@@ -285,8 +287,8 @@ def _build_release(out: Path, current: str, pdf: Path, epub: Path) -> list[Path]
     with tempfile.TemporaryDirectory() as folder:
         # Made by the release's workflow alone: the tool is no part of the lock.
         materials = dist / f"{NAME}.cdx.json"
-        wheel_, found = wheel(Path(folder)), materials if materials.is_file() else None
-        built = Built(chapters.built() / "html", dist / "course", pdf, epub, wheel_, found)
+        wheel_, sbom = wheel(Path(folder)), materials if materials.is_file() else None
+        built = Built(chapters.built() / "html", dist / "course", pdf, epub, wheel_, sbom)
         return put_together(built, out, current, [chapters.ROOT / name for name in LEGAL])
 
 

@@ -31,12 +31,12 @@ def promises(ledger: dict[str, claims.Claim]) -> dict[str, dict[str, Any]]:
 
 def changed(released: dict[str, dict[str, Any]], now: dict[str, dict[str, Any]]) -> dict[str, list[str]]:
     """Rows that do not promise what they did, with what differs; a new row promises more, and is none of them."""
-    found = {}
+    differences = {}
     for id, before in released.items():
         names = [name for name in PROMISED if now[id][name] != before[name]] if id in now else ["deleted"]
         if names:
-            found[id] = names
-    return found
+            differences[id] = names
+    return differences
 
 
 def unexplained(released: dict[str, dict[str, Any]], now: dict[str, dict[str, Any]]) -> dict[str, list[str]]:

@@ -40,10 +40,10 @@ def figure_name(page: str, spec: dict[str, Any]) -> str:
 
 def equation_ids(tex: str) -> list[str]:
     """The ids that a displayed equation has by its tags: one for each number under them."""
-    found = list[str]()
+    ids = list[str]()
     for tag in equations.TAG.findall(tex):
-        found += equations.numbers(tag) if tag[0].isdigit() else [nodes.make_id(tag)]
-    return [f"eq-{one}" for one in found]
+        ids += equations.numbers(tag) if tag[0].isdigit() else [nodes.make_id(tag)]
+    return [f"eq-{one}" for one in ids]
 
 
 def _home(node: nodes.Node) -> str:
@@ -79,17 +79,17 @@ class Addresses(SphinxTransform):
 
     def _equations(self) -> None:
         """Put every equation into a box with its ids, but one whose number the page has shown before."""
-        counts, known = Counter[str](), self.document.ids
+        counts, document_ids = Counter[str](), self.document.ids
         for block in list(self.document.findall(nodes.math_block)):
             home, ids = _home(block), equation_ids(block.astext())
             counts[home] += 1
             if not ids:
                 before = "eq-" + hashlib.sha256("".join(block.astext().split()).encode()).hexdigest()[:6]
                 for one in block["ids"]:
-                    del known[one]  # it will be the box's
-                ids = [*(block["ids"] or [f"eq-{home}-{counts[home]}"]), *[before] * (before not in known)]
+                    del document_ids[one]  # it will be the box's
+                ids = [*(block["ids"] or [f"eq-{home}-{counts[home]}"]), *[before] * (before not in document_ids)]
                 block["ids"] = []
-            if ids[0] not in known and not block.get("label"):
+            if ids[0] not in document_ids and not block.get("label"):
                 self._in_a_box(block, ids, "icl-equation", "Link to this equation")
 
     def _figure(self, raw: nodes.raw) -> None:

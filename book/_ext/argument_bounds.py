@@ -16,17 +16,19 @@ def bounds(documented: Any) -> dict[str, str]:
     hints: dict[str, Any] = {}
     for annotated in callables:
         hints |= typing.get_type_hints(annotated, include_extras=True)
-    return {name: str(found[1]) for name, hint in hints.items() if (found := _bounds.bound_of(hint))}
+    return {name: str(bound[1]) for name, hint in hints.items() if (bound := _bounds.bound_of(hint))}
 
 
 def _write(app: Sphinx, what: str, name: str, documented: Any, options: Any, lines: list[str]) -> None:
     """Write each bound before what the docstring says of the argument; arguments told together are told apart."""
     if not (inspect.isclass(documented) or inspect.isfunction(documented)):
         return
-    known = bounds(documented)
+    bound_by_name = bounds(documented)
     for place, line in enumerate(lines):
         if (entry := re.match(r"(\s+)([\w, ]+): ", line)) and (names := entry[2].split(", ")):
-            declared = [known[one] for one in names if one in known and known[one] != "any number"]
+            declared = [
+                bound_by_name[one] for one in names if one in bound_by_name and bound_by_name[one] != "any number"
+            ]
             if declared:
                 lines[place] = f"{entry[0]}({', '.join(dict.fromkeys(declared))}) {line[entry.end() :]}"
 

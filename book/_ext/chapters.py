@@ -82,10 +82,10 @@ def source(page: str) -> str:
 
 def title(page: str) -> str:
     """A page's first heading; Broken if it has none."""
-    found = re.search(r"^# (.+)$", re.sub(r"^```.*?^```", "", source(page), flags=re.S | re.M), re.M)
-    if found is None:
+    match = re.search(r"^# (.+)$", re.sub(r"^```.*?^```", "", source(page), flags=re.S | re.M), re.M)
+    if match is None:
         raise Broken(f"{page}.md: it has no title")
-    return found[1].strip()
+    return match[1].strip()
 
 
 def pages() -> list[str]:
@@ -156,15 +156,15 @@ def _read(text: str) -> nbformat.NotebookNode:
 @cache
 def nodes(code: str) -> list[ast.AST]:
     """Nodes of a cell in the order of `ast.walk`, in two thirds of its time: a chapter has ten thousand nodes."""
-    found: list[ast.AST] = [ast.parse(code)]
-    for node in found:
+    walked: list[ast.AST] = [ast.parse(code)]
+    for node in walked:
         for name in node._fields:
             below = getattr(node, name, None)
             if isinstance(below, list):
-                found += [each for each in below if isinstance(each, ast.AST)]
+                walked += [each for each in below if isinstance(each, ast.AST)]
             elif isinstance(below, ast.AST):
-                found.append(below)
-    return found
+                walked.append(below)
+    return walked
 
 
 def claims_of(text: str) -> list[str]:
@@ -174,8 +174,8 @@ def claims_of(text: str) -> list[str]:
 
 def records_of(text: str) -> list[str]:
     """Ids of the records that a chapter reads, each once, in the order of their first reading."""
-    found = [m for cell in code_cells(text) for m in re.findall(r"""\brecorded\(\s*["']([^"']+)["']""", cell)]
-    return list(dict.fromkeys(found))
+    ids = [m for cell in code_cells(text) for m in re.findall(r"""\brecorded\(\s*["']([^"']+)["']""", cell)]
+    return list(dict.fromkeys(ids))
 
 
 def answers_of(text: str) -> list[str]:
@@ -209,10 +209,10 @@ def examine(names: list[str]) -> None:
 def _fault(text: str) -> str | None:
     """Why a chapter cannot be read, or a cell is no Python or hides what goes wrong; None if neither."""
     try:
-        found = cells(text)
+        numbered_cells = cells(text)
     except Exception as error:  # whatever the reader stumbles over, it is over this page
         return " ".join(str(error).split())
-    for cell, line in found:
+    for cell, line in numbered_cells:
         try:
             inside = nodes(cell)
         except (SyntaxError, ValueError) as error:

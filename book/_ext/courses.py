@@ -132,12 +132,12 @@ def taught_chapters() -> list[str]:
 
 def card(page: str, text: str | None = None) -> Card:
     """A chapter's card; Broken if it has none, or says no prerequisites."""
-    found = _CARD.search(chapters.source(page) if text is None else text)
-    if found is None:
+    match = _CARD.search(chapters.source(page) if text is None else text)
+    if match is None:
         raise chapters.Broken(f"{page}.md: no card with what one will be able to do and what one should know")
-    links = re.findall(r"\]\(([^)#\s]+)\.md\)", found["know"])
+    links = re.findall(r"\]\(([^)#\s]+)\.md\)", match["know"])
     asks = [posixpath.normpath(posixpath.join(posixpath.dirname(page), link)) for link in links]
-    return Card(" ".join(found["able"].split()), " ".join(found["know"].split()), tuple(dict.fromkeys(asks)))
+    return Card(" ".join(match["able"].split()), " ".join(match["know"].split()), tuple(dict.fromkeys(asks)))
 
 
 def graph() -> dict[str, tuple[str, ...]]:
@@ -147,14 +147,14 @@ def graph() -> dict[str, tuple[str, ...]]:
 
 def behind(asks: dict[str, tuple[str, ...]], page: str) -> set[str]:
     """Everything a chapter rests on, directly or not; Broken if it rests on itself."""
-    found, open_ = set[str](), list(asks.get(page, ()))
+    pages, open_ = set[str](), list(asks.get(page, ()))
     while open_:
-        if (one := open_.pop()) not in found:
-            found.add(one)
+        if (one := open_.pop()) not in pages:
+            pages.add(one)
             open_ += asks.get(one, ())
-    if page in found:
+    if page in pages:
         raise chapters.Broken(f"{page}.md: by its card and those it links, it asks for itself")
-    return found
+    return pages
 
 
 def bare(asks: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
@@ -205,7 +205,7 @@ def _exercises(page: str, text: str) -> tuple[Exercise, ...]:
 
 
 def _worked_out(page: str, text: str) -> list[Exercise]:
-    found = []
+    page_exercises = []
     for each in _EXERCISE.finditer(text):
         solution = re.search(
             rf"^```\{{solution-start\}} {re.escape(each['label'])}\n.*?^```\{{solution-end\}}", text, re.M | re.S
@@ -220,8 +220,8 @@ def _worked_out(page: str, text: str) -> list[Exercise]:
             "open": OPEN,
         }[kind]
         minutes = STEP * max(1, round((_read(each["task"]) + work) / STEP))
-        found.append(Exercise(each["label"], each["title"].strip(), page, kind, minutes))
-    return found
+        page_exercises.append(Exercise(each["label"], each["title"].strip(), page, kind, minutes))
+    return page_exercises
 
 
 def _read(text: str) -> float:
@@ -245,14 +245,14 @@ def syllabi() -> dict[str, Syllabus]:
     """The syllabi by name, each of them sound; Broken if one is not."""
     try:
         written = chapters.loaded(chapters.words(chapters.ROOT / SYLLABI))
-        found = {name: _syllabus(name, entry) for name, entry in written["syllabi"].items()}
+        by_name = {name: _syllabus(name, entry) for name, entry in written["syllabi"].items()}
         about = {name: tuple(f"book/{page}" for page in pages) for name, pages in written["problem_sets"].items()}
     except (yaml.YAMLError, AttributeError, KeyError, TypeError, ValueError) as error:
         raise chapters.Broken(f"{SYLLABI}: not a list of syllabi ({' '.join(str(error).split())})") from error
-    for syllabus in found.values():
+    for syllabus in by_name.values():
         if wrong := unsound(syllabus, about):
             raise chapters.Broken(f"{SYLLABI}: {syllabus.name}: {'; '.join(wrong)}")
-    return found
+    return by_name
 
 
 def _syllabus(name: str, entry: dict[str, Any]) -> Syllabus:
@@ -275,7 +275,7 @@ def unsound(syllabus: Syllabus, about: dict[str, tuple[str, ...]]) -> list[str]:
         syllabus: it.
         about: the chapters that each problem set is about.
     """
-    asks, known, wrong = graph(), every_exercise(), []
+    asks, all_exercises, wrong = graph(), every_exercise(), []
     placed, missing = list[str](), dict[str, None]()
     taught = set(syllabus.chapters)
     for session in syllabus.sessions:
@@ -288,10 +288,10 @@ def unsound(syllabus: Syllabus, about: dict[str, tuple[str, ...]]) -> list[str]:
             missing |= {one: None for one in asks[page] if one not in taught}
             placed.append(page)
         for label in session.exercises:
-            if label not in known:
+            if label not in all_exercises:
                 wrong.append(f"the book has no exercise {label}")
-            elif known[label].page not in placed:
-                wrong.append(f"{label} is set before {known[label].page}")
+            elif all_exercises[label].page not in placed:
+                wrong.append(f"{label} is set before {all_exercises[label].page}")
         if session.problem_set and session.problem_set not in about:
             wrong.append(f"there is no problem set {session.problem_set}")
         for deck in session.decks:
@@ -330,12 +330,12 @@ def problem_set(name: str) -> int:
 
 def questions_about(pages: tuple[str, ...]) -> dict[str, list[int]]:
     """The questions of the bank about these chapters: by part (I to IV), their numbers on its sheet."""
-    found: dict[str, list[int]] = {}
+    numbers: dict[str, list[int]] = {}
     for name, part in PARTS.items():
         each = _about(chapters.words(chapters.ROOT / QUESTIONS / f"{name}.yml"))
         about = [number for number, page in enumerate(each, 1) if page in pages]
-        found |= {part: about} if about else {}
-    return found
+        numbers |= {part: about} if about else {}
+    return numbers
 
 
 @cache  # a page asks for all of them with each of its sessions

@@ -68,10 +68,10 @@ def _sign(name: str) -> str:
 def _first(paragraph: str) -> str:
     """Its first sentence, and the next if there is room; of one that is too long, the first clauses."""
     sentences = [plain(sentence) for sentence in re.split(r"(?<=[.?!])\s+(?=[A-Z`])", paragraph)]
-    found = sentences[0]
-    if len(found) > LONGEST:
-        ends = [m.start() for m in re.finditer(r"[;:] ", found[:LONGEST])]
-        return f"{found[: ends[-1]]}." if ends else f"{found[: LONGEST - 2].rpartition(' ')[0]} …"
-    if len(found) < SHORT and len(sentences) > 1 and len(found) + len(sentences[1]) < LONGEST:
-        found += f" {sentences[1]}"
-    return found
+    summary = sentences[0]
+    if len(summary) > LONGEST:
+        ends = [m.start() for m in re.finditer(r"[;:] ", summary[:LONGEST])]
+        return f"{summary[: ends[-1]]}." if ends else f"{summary[: LONGEST - 2].rpartition(' ')[0]} …"
+    if len(summary) < SHORT and len(sentences) > 1 and len(summary) + len(sentences[1]) < LONGEST:
+        summary += f" {sentences[1]}"
+    return summary

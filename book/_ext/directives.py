@@ -278,8 +278,8 @@ def only_words(text: str, where: str) -> str:
     """The text, if it is no more than words, emphasis, code, formulas and links; Broken names what more there is."""
     # What stands in a formula or in code is shown as it is.
     around = re.sub(r"\$[^$]*\$|(?<![}`])`[^`\n]+`(?!`)", " ", text)
-    if found := _MORE_THAN_WORDS.search(around):
-        rest = " ".join(around[found.start() :].split())
+    if match := _MORE_THAN_WORDS.search(around):
+        rest = " ".join(around[match.start() :].split())
         raise chapters.Broken(f"{where}: more than words, formulas and links: {rest[:40]!r}")
     return text
 
@@ -317,7 +317,7 @@ class VerdictCounts(Generated):
             prefix: [c.verdict for c in claims.ledger().values() if c.id.split(".")[0] == prefix] for prefix in PAPERS
         }
         counts = {v: [mine.count(v) for mine in verdicts.values()] for v in claims.VERDICTS}
-        rows = [[v, *map(str, found)] for v, found in counts.items() if any(found)]
+        rows = [[v, *map(str, by_paper)] for v, by_paper in counts.items() if any(by_paper)]
         rows.append(["all", *(str(len(mine)) for mine in verdicts.values())])
         return table(["Verdict", *PAPERS.values()], rows)
 
@@ -498,13 +498,13 @@ def _test_files() -> list[Path]:
 @cache  # a build is one process: 100 roles ask, and the answer takes half a second
 def test_functions() -> dict[str, tuple[str, str]]:
     """Every test of the library: `file::name` -> (anchor, docstring)."""
-    found = {}
+    tests = {}
     for path in _test_files():
         where = path.relative_to(chapters.ROOT / "tests").as_posix()
         for name, summary in _tests(chapters.words(path)):
             anchor = f"{where}-{name}".replace("/", "-").replace(".py", "").replace("_", "-").lower()
-            found[f"{where}::{name}"] = (anchor, summary)
-    return found
+            tests[f"{where}::{name}"] = (anchor, summary)
+    return tests
 
 
 def _tests(text: str) -> list[tuple[str, str]]:
@@ -538,13 +538,13 @@ class TestRole(SphinxRole):
 
     def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
         """Link to the entry on the page of tests."""
-        known = test_functions()
-        if self.text not in known:
+        tests = test_functions()
+        if self.text not in tests:
             logger.warning("no test %r under tests/", self.text, location=self.get_location())
             return [nodes.literal(self.text, self.text)], []
         self.env.note_dependency(str(chapters.ROOT / "tests" / self.text.split("::")[0]))
         target = self.env.app.builder.get_relative_uri(self.env.docname, TESTS)
-        link = nodes.reference("", "", internal=True, refuri=f"{target}#{known[self.text][0]}")
+        link = nodes.reference("", "", internal=True, refuri=f"{target}#{tests[self.text][0]}")
         link += nodes.literal("", self.text.split("::")[1])
         return [link], []
 

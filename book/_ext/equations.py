@@ -48,18 +48,18 @@ def faults(texts: dict[str, str], untold: dict[str, dict[str, str]]) -> list[str
         exempt, used = untold.get(page, {}), set[str]()
         parts = prose.paragraphs(text)
         beside = {
-            found[1]
+            match[1]
             for part in parts
-            for found in _references(part)
-            if any(found[1] in shown.get(other, ()) for other in _linked(page, part))
+            for match in _references(part)
+            if any(match[1] in shown.get(other, ()) for other in _linked(page, part))
         }
         for part in parts:
-            for found in _references(part):
-                used.add(found[1])
-                if found[1] not in shown[page] | beside | set(exempt):
-                    around = part[max(0, found.start() - 40) : found.end() + 20]
+            for match in _references(part):
+                used.add(match[1])
+                if match[1] not in shown[page] | beside | set(exempt):
+                    around = part[max(0, match.start() - 40) : match.end() + 20]
                     wrong.append(
-                        f"{page}.md: this page does not show equation ({found[1]}), nor does one that it links beside "
+                        f"{page}.md: this page does not show equation ({match[1]}), nor does one that it links beside "
                         f"the number, in: …{around}…"
                     )
         for number in exempt:
@@ -87,5 +87,5 @@ def untold() -> dict[str, dict[str, str]]:
 
 def examine() -> None:
     """Broken, with all that is wrong, if a page of the book names an equation by a number that it does not show."""
-    if found := faults({page: chapters.source(page) for page in chapters.pages()}, untold()):
-        raise chapters.Broken("\n".join(found))
+    if problems := faults({page: chapters.source(page) for page in chapters.pages()}, untold()):
+        raise chapters.Broken("\n".join(problems))

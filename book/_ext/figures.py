@@ -46,13 +46,13 @@ class Figure(NamedTuple):
 @cache
 def find_figures(text: str) -> tuple[Figure, ...]:
     """The figures that a chapter's cells draw."""
-    found, known = list[Figure](), dict[str, ast.expr]()
+    figures, assigned = list[Figure](), dict[str, ast.expr]()
     for source, line in chapters.cells(text):
         for node in (inside := chapters.nodes(source)):
             if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
-                known[node.targets[0].id] = node.value
-        found += [_figure(node, line, known) for node in inside if _kind(node)]
-    return tuple(found)
+                assigned[node.targets[0].id] = node.value
+        figures += [_figure(node, line, assigned) for node in inside if _kind(node)]
+    return tuple(figures)
 
 
 def _kind(node: ast.AST) -> str | None:
@@ -63,10 +63,10 @@ def _kind(node: ast.AST) -> str | None:
     return None
 
 
-def _figure(node: Any, line: int, known: dict[str, ast.expr]) -> Figure:
+def _figure(node: Any, line: int, assigned: dict[str, ast.expr]) -> Figure:
     arguments: dict[str, Any] = {}
     for keyword in node.keywords:
-        value = _read(keyword.value, known)
+        value = _read(keyword.value, assigned)
         arguments |= {keyword.arg: value} if keyword.arg else value if isinstance(value, dict) else {}
     kind = _kind(node) or ""
     names = _CALLS[kind]
@@ -77,7 +77,7 @@ def _figure(node: Any, line: int, known: dict[str, ast.expr]) -> Figure:
     return Figure(line, title if isinstance(title, str) else COMPUTED, axes, axes[measured] or "", limits)
 
 
-def _read(node: ast.expr, known: dict[str, ast.expr], depth: int = 0) -> Any:
+def _read(node: ast.expr, assigned: dict[str, ast.expr], depth: int = 0) -> Any:
     """A text or a dict of them as it is written; `COMPUTED` for what is computed."""
     match node:
         case _ if depth > 9:
@@ -86,20 +86,22 @@ def _read(node: ast.expr, known: dict[str, ast.expr], depth: int = 0) -> Any:
             return node.value
         case ast.JoinedStr():
             return "".join(str(each.value) if isinstance(each, ast.Constant) else COMPUTED for each in node.values)
-        case ast.Name() if node.id in known:
-            return _read(known[node.id], known, depth + 1)
+        case ast.Name() if node.id in assigned:
+            return _read(assigned[node.id], assigned, depth + 1)
         case ast.List() | ast.Tuple():
-            return tuple(_read(each, known, depth + 1) for each in node.elts)
+            return tuple(_read(each, assigned, depth + 1) for each in node.elts)
         case ast.Dict():
             pairs = zip(node.keys, node.values, strict=True)
-            return {key.value: _read(value, known, depth + 1) for key, value in pairs if isinstance(key, ast.Constant)}
+            return {
+                key.value: _read(value, assigned, depth + 1) for key, value in pairs if isinstance(key, ast.Constant)
+            }
         case ast.BinOp(op=ast.BitOr() | ast.Add()):
-            left, right = _read(node.left, known, depth + 1), _read(node.right, known, depth + 1)
+            left, right = _read(node.left, assigned, depth + 1), _read(node.right, assigned, depth + 1)
             if isinstance(left, dict) and isinstance(right, dict):
                 return left | right
             return left + right if isinstance(left, str) and isinstance(right, str) else COMPUTED
         case ast.Subscript(slice=ast.Constant()):
-            mapping = _read(node.value, known, depth + 1)
+            mapping = _read(node.value, assigned, depth + 1)
             return mapping.get(node.slice.value, COMPUTED) if isinstance(mapping, dict) else COMPUTED
     return COMPUTED
 
@@ -145,8 +147,8 @@ def without_floor() -> dict[str, str]:
 def examine(pages: list[str]) -> None:
     """Broken, with all that is wrong, if a figure of these chapters does not say what it shows."""
     listed = without_floor()
-    found: list[str] = []
+    problems: list[str] = []
     for page in pages:
-        found += [f"{page}.md: {fault}" for fault in faults(chapters.source(page), set(listed))]
-    if found:
-        raise chapters.Broken("\n".join(found))
+        problems += [f"{page}.md: {fault}" for fault in faults(chapters.source(page), set(listed))]
+    if problems:
+        raise chapters.Broken("\n".join(problems))

@@ -89,18 +89,18 @@ class Proved(SphinxRole):
     def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
         """The words, as a link."""
         try:
-            found = transclude.proof(self.name, self.text)
-            page = transclude.page_of(found)
+            proof = transclude.proof(self.name, self.text)
+            page = transclude.page_of(proof)
             self.env.note_dependency(str(measurements.place(page)))
-            sentence = transclude.sentence(found, transclude.run_of(page))
+            sentence = transclude.sentence(proof, transclude.run_of(page))
         except chapters.Broken as fault:
             logger.warning("%s", fault, location=self.get_location())
             return [nodes.inline("", self.text)], []
         target = self.env.app.builder.get_relative_uri(self.env.docname, page)
-        place = f"#check-{found.where}" if found.role == "measured" else ""
+        place = f"#check-{proof.where}" if proof.role == "measured" else ""
         link = nodes.reference("", "", internal=True, refuri=target + place, classes=["icl-proved"])
         link["reftitle"] = f"{chapters.title(page)}: “{sentence}”"
-        link += nodes.Text(found.words)
+        link += nodes.Text(proof.words)
         return [link], []
 
 

@@ -73,6 +73,6 @@ def _has_alt(options: list[str]) -> bool:
 
 def examine(pages: list[str]) -> None:
     """Broken, with all that is wrong, if one of these pages would lose something."""
-    found = [f"{page}.md: {fault}" for page in pages for fault in faults(chapters.source(page))]
-    if found:
-        raise chapters.Broken("\n".join(found))
+    problems = [f"{page}.md: {fault}" for page in pages for fault in faults(chapters.source(page))]
+    if problems:
+        raise chapters.Broken("\n".join(problems))

@@ -43,17 +43,17 @@ def entries(changelog: str, unreleased: str) -> list[Entry]:
         changelog: its text, as Keep a Changelog has it.
         unreleased: the day of a version that is not released yet.
     """
-    found = list[Entry]()
+    additions = list[Entry]()
     for version, day, changes in _VERSION.findall(changelog):
         added = re.search(r"^### Added\n(.*?)(?=^### |\Z)", changes, re.S | re.M)
         for bullet in _BULLET.findall(added[1]) if added else ():
             text = " ".join(bullet.split())
             title = re.split(r"; |\. |\.$| \(`", text)[0]
             if not title.startswith("Changed verdicts"):
-                found.append(Entry(version, unreleased if day in ("", "unreleased") else day, title, text))
-        if not found:
+                additions.append(Entry(version, unreleased if day in ("", "unreleased") else day, title, text))
+        if not additions:
             raise chapters.Broken("CHANGELOG.md: its newest version has nothing under Added")
-    return found
+    return additions
 
 
 def of_book() -> list[Entry]:
@@ -64,8 +64,8 @@ def of_book() -> list[Entry]:
 
 def newest(count: int) -> list[str]:
     """The first titles of the newest version."""
-    found = of_book()
-    return [entry.title for entry in found if entry.version == found[0].version][:count]
+    additions = of_book()
+    return [entry.title for entry in additions if entry.version == additions[0].version][:count]
 
 
 def feed(found: list[Entry], author: str, root: str) -> bytes:

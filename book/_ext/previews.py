@@ -32,9 +32,9 @@ def first_figure(page: str) -> tuple[str, str] | None:
     """A chapter's first figure, as SVG, and what it shows, in words; None if it has none."""
     run = runs.cached(page) if page in chapters.with_cells() else None
     for html in runs.outputs(run, "text/html") if run else []:
-        if found := _EMBEDDED.search(html):
-            alt = re.search(r'alt="([^"]*)"', found[0])
-            return base64.b64decode(found[1]).decode(), unescape(alt[1]) if alt else ""
+        if match := _EMBEDDED.search(html):
+            alt = re.search(r'alt="([^"]*)"', match[0])
+            return base64.b64decode(match[1]).decode(), unescape(alt[1]) if alt else ""
     return None
 
 

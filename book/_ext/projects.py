@@ -75,10 +75,10 @@ def _signed(number: str) -> str:
 def _filled(project: str, text: str, numbers: dict[str, float]) -> str:
     """A text with its numbers."""
 
-    def number(found: re.Match[str]) -> str:
-        if found["key"] not in numbers:
-            raise chapters.Broken(f"{SOURCE}: {project} asks for a number that there is not: {found['key']}")
-        return _signed(format(numbers[found["key"]], found["form"]))
+    def number(match: re.Match[str]) -> str:
+        if match["key"] not in numbers:
+            raise chapters.Broken(f"{SOURCE}: {project} asks for a number that there is not: {match['key']}")
+        return _signed(format(numbers[match["key"]], match["form"]))
 
     return _NUMBER.sub(number, text)
 
@@ -109,9 +109,9 @@ def _project(entry: dict[str, Any], numbers: dict[str, dict[str, float]]) -> Pro
 
 
 def _source(text: str | None = None) -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load(chapters.words(chapters.ROOT / SOURCE) if text is None else text)
-    _all_words(found, SOURCE)
-    return found
+    content: dict[str, Any] = yaml.safe_load(chapters.words(chapters.ROOT / SOURCE) if text is None else text)
+    _all_words(content, SOURCE)
+    return content
 
 
 def _all_words(part: Any, where: str) -> None:
@@ -193,12 +193,12 @@ class ShowProject(_Shown):
     def markdown(self) -> str:
         """Of the project that is named."""
         try:
-            found = load()
+            projects = load()
         except chapters.Broken as fault:
             raise self.error(str(fault)) from fault
-        if self.arguments[0] not in found:
-            raise self.error(f"project: none is called {self.arguments[0]!r}; there are {', '.join(found)}")
-        return text(found[self.arguments[0]], linked=True)
+        if self.arguments[0] not in projects:
+            raise self.error(f"project: none is called {self.arguments[0]!r}; there are {', '.join(projects)}")
+        return text(projects[self.arguments[0]], linked=True)
 
 
 class ShowRubric(_Shown):

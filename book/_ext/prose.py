@@ -112,7 +112,7 @@ def faults(source: str, sayings: list[str], listed: list[str], titles: Sequence[
 
 def examine(pages: list[str], executed: dict[str, nbformat.NotebookNode]) -> None:
     """Broken, with all that is wrong, if a number of an executed chapter's text is not what its cells computed."""
-    found: list[Any] = []
+    problems: list[Any] = []
     for page in pages:
         if page in executed:
             sayings = runs.outputs(executed[page], runs.SAID)
@@ -120,6 +120,6 @@ def examine(pages: list[str], executed: dict[str, nbformat.NotebookNode]) -> Non
             wrong = faults(chapters.source(page), sayings, reasons(page), titles)
             named = [m["name"] for m in runs.GLUE.finditer(chapters.source(page)) if not m["page"]]
             wrong += [f"no cell glues {name!r}" for name in named if name not in runs.values(executed[page])]
-            found += [f"{page}.md: {fault}" for fault in wrong]
-    if found:
-        raise chapters.Broken("\n".join(found))
+            problems += [f"{page}.md: {fault}" for fault in wrong]
+    if problems:
+        raise chapters.Broken("\n".join(problems))

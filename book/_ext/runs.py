@@ -77,13 +77,13 @@ def _all_literal(function: str, code: str) -> bool:
 def _data_files(text: str, code: str) -> list[Path]:
     """The records, rows of the leaderboard and sealed answers that a chapter reads."""
     results, answers = chapters.ROOT / "book/results", chapters.ROOT / "book/answers"
-    found = [results / f"{name}.json" for name in chapters.records_of(text)]
+    paths = [results / f"{name}.json" for name in chapters.records_of(text)]
     if not _all_literal("recorded", code):
-        found = sorted(results.glob("*.json"))
+        paths = sorted(results.glob("*.json"))
     if "read_rows(" in code:
-        found += sorted((results / "leaderboard").glob("*.json"))
-    found += [answers / f"{label}.json" for label in chapters.answers_of(text)]
-    return [path for path in found if path.exists()]
+        paths += sorted((results / "leaderboard").glob("*.json"))
+    paths += [answers / f"{label}.json" for label in chapters.answers_of(text)]
+    return [path for path in paths if path.exists()]
 
 
 def ledger_rows(path: Path) -> list[dict[str, Any]]:
@@ -360,14 +360,14 @@ def glued_pages(text: str, page: str = "") -> list[str]:
 def filled(text: str, page: str = "") -> str:
     """A page's text with the values of the chapters that were run as they are now; Broken if one has no such value."""
     ran = {lender: run for lender in glued_pages(text, page) if (run := cached(lender))}
-    known = {lender: values(run) for lender, run in ran.items()}
+    glued = {lender: values(run) for lender, run in ran.items()}
 
     def value(role: re.Match[str]) -> str:
         lender = f"book/{role['page']}" if role["page"] else page
-        if lender not in known:
+        if lender not in glued:
             return role[0]
-        if role["name"] not in known[lender]:
+        if role["name"] not in glued[lender]:
             raise chapters.Broken(f"no cell of {lender} glues {role['name']!r}")
-        return format(known[lender][role["name"]], role["form"] or "").replace("-", "\N{MINUS SIGN}")
+        return format(glued[lender][role["name"]], role["form"] or "").replace("-", "\N{MINUS SIGN}")
 
     return GLUE.sub(value, text)

@@ -104,12 +104,12 @@ def forms(tex: str, code: str = "") -> list[str]:
     """The ways in which readers may type a symbol, in lower case: as a letter, by its name, by its name in code."""
     written, code = [word.lower() for word in words(tex)], code.lower()
     name = next((word for word in written if word in LETTERS.values()), None)
-    found = {code}
+    spellings = {code}
     if name and not re.search(r"\\(bar|tilde|hat)", tex):
         command = code if code in written else name
         letter = next(letter for letter, called in LETTERS.items() if called == name).lower()
-        found |= {command, f"\\{command}", letter + command.removeprefix(name)}
-    return sorted((found | {re.sub(r"(\d)$", r"_\1", form) for form in found}) - {""})
+        spellings |= {command, f"\\{command}", letter + command.removeprefix(name)}
+    return sorted((spellings | {re.sub(r"(\d)$", r"_\1", form) for form in spellings}) - {""})
 
 
 def anchor(code: str) -> str:
@@ -139,13 +139,13 @@ def _know_again(app: Sphinx, environment: Any) -> list[str]:
     # A damaged one Sphinx itself complains of.
     with contextlib.suppress(FileNotFoundError, ValueError, KeyError):
         written = (Path(app.outdir) / "searchindex.js").read_text(encoding="utf-8")
-        known = json.loads(written.removeprefix("Search.setIndex(").removesuffix(")"))
-        found = [
-            (known["docnames"][number], (entry, place, "main" if first else ""))
-            for entry, places in known["indexentries"].items()
+        index = json.loads(written.removeprefix("Search.setIndex(").removesuffix(")"))
+        page_entries = [
+            (index["docnames"][number], (entry, place, "main" if first else ""))
+            for entry, places in index["indexentries"].items()
             for number, place, first in places
         ]
-        for page, one in sorted(set(found)):
+        for page, one in sorted(set(page_entries)):
             if page in environment.all_docs:
                 entries.setdefault(page, []).append(one)
     return [page for page in (NOTATION, GLOSSARY) if page in environment.found_docs]

@@ -14,16 +14,16 @@ from sphinx.application import Sphinx
 @lru_cache(maxsize=1)
 def _titles(environment: Any) -> dict[str, nodes.Element]:
     """Each page's contents without headings below its title, but with the lists of pages that it holds."""
-    found = {}
+    contents = {}
     for name, toc in environment.tocs.items():
-        found[name] = toc.deepcopy()
-        for title in found[name].children:
+        contents[name] = toc.deepcopy()
+        for title in contents[name].children:
             if len(title) > 1:
                 if pages := list(title.findall(addnodes.toctree)):
                     title[1][:] = pages
                 else:
                     title.pop(1)
-    return found
+    return contents
 
 
 def _short(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:

@@ -24,8 +24,8 @@ MISTAKES = chapters.ROOT / "book/course/misconceptions.yml"
 
 def labels() -> dict[str, list[str]]:
     """Labels of the sealed exercises, by page."""
-    found = {page: chapters.answers_of(chapters.source(page)) for page in chapters.with_cells()}
-    return {page: names for page, names in found.items() if names}
+    by_page = {page: chapters.answers_of(chapters.source(page)) for page in chapters.with_cells()}
+    return {page: names for page, names in by_page.items() if names}
 
 
 def mistakes() -> dict[str, dict[str, tuple[str, str]]]:

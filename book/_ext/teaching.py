@@ -61,8 +61,8 @@ def of_session(session: Session, known: dict[str, Exercise]) -> str:
 
 def of_syllabus(syllabus: Syllabus) -> str:
     """A whole syllabus in Markdown: for whom, the sums, its sessions, what it leaves out, and its objectives."""
-    known = courses.every_exercise()
-    sums = [courses.minutes(session, known) for session in syllabus.sessions]
+    exercises = courses.every_exercise()
+    sums = [courses.minutes(session, exercises) for session in syllabus.sessions]
     read, work = sum(r for r, _ in sums), sum(w for _, w in sums)
     lines = [syllabus.whom, ""]
     lines += [
@@ -71,7 +71,7 @@ def of_syllabus(syllabus: Syllabus) -> str:
         "",
     ]
     for session in syllabus.sessions:
-        lines += [":::{container} icl-session", of_session(session, known), ":::", ""]
+        lines += [":::{container} icl-session", of_session(session, exercises), ":::", ""]
     if syllabus.bridges:
         lines += ["Left out, though a chapter's card asks for it; what to say instead:", ""]
         lines += [f"- {linked(page)}: {words}" for page, words in syllabus.bridges.items()] + [""]
@@ -97,12 +97,12 @@ class ShowSyllabus(Generated):
     def markdown(self) -> str:
         """Of the syllabus that is named."""
         try:
-            found = courses.syllabi()
+            syllabi = courses.syllabi()
         except chapters.Broken as fault:
             raise self.error(str(fault)) from fault
-        if self.arguments[0] not in found:
-            raise self.error(f"syllabus: none is called {self.arguments[0]!r}; there are {', '.join(found)}")
-        return of_syllabus(found[self.arguments[0]])
+        if self.arguments[0] not in syllabi:
+            raise self.error(f"syllabus: none is called {self.arguments[0]!r}; there are {', '.join(syllabi)}")
+        return of_syllabus(syllabi[self.arguments[0]])
 
 
 class Workload(Generated):
@@ -135,13 +135,13 @@ def lanes(asks: dict[str, tuple[str, ...]]) -> dict[str, int]:
     """A lane for each chapter, such that no line runs through another chapter's dot."""
     order = list(asks)
     last = {page: max([order.index(p) for p, ones in asks.items() if page in ones], default=-1) for page in order}
-    free_from, found = list[int](), dict[str, int]()
+    free_from, lane_of = list[int](), dict[str, int]()
     for row, page in enumerate(order):
         lane = next((number for number, free in enumerate(free_from) if free <= row), len(free_from))
         free_from += [0] if lane == len(free_from) else []
         free_from[lane] = max(last[page], row) + 1
-        found[page] = lane
-    return found
+        lane_of[page] = lane
+    return lane_of
 
 
 def captions() -> dict[str, str]:
@@ -215,9 +215,9 @@ class Prerequisites(Watching):
             raise self.error("prerequisites: " + "; ".join(wrong))
         uri = lambda page: self.env.app.builder.get_relative_uri(self.env.docname, page)  # noqa: E731
         svg = picture(asks, captions(), uri)
-        found = nodes.container()
-        self.render(as_list(asks), found)
-        return [nodes.raw("", f'<figure class="icl-graph-box">{svg}</figure>', format="html"), *found.children]
+        container = nodes.container()
+        self.render(as_list(asks), container)
+        return [nodes.raw("", f'<figure class="icl-graph-box">{svg}</figure>', format="html"), *container.children]
 
 
 def as_list(asks: dict[str, tuple[str, ...]]) -> str:

@@ -63,17 +63,17 @@ def chapter(name: str) -> str:
 
 def proof(role: str, body: str) -> Proof:
     """Words and place of a role's text, `words <place>`; Broken if it is not that."""
-    found = _BODY.fullmatch(body)
-    if found is None or not found["words"].strip():
+    match = _BODY.fullmatch(body)
+    if match is None or not match["words"].strip():
         raise chapters.Broken(f"{{{role}}}`{body}` must be words, then their place in angle brackets")
-    where = found["where"].strip()
+    where = match["where"].strip()
     if role == "said":
-        return Proof(role, found["words"], chapter(where))
+        return Proof(role, match["words"], chapter(where))
     if where not in claims.ledger():
         raise chapters.Broken(f"no claim {where!r} in the ledger (book/claims/)")
     if not claims.ledger()[where].chapter:
         raise chapters.Broken(f"no chapter checks {where!r}")
-    return Proof(role, found["words"], where)
+    return Proof(role, match["words"], where)
 
 
 def page_of(found: Proof) -> str:
@@ -89,7 +89,7 @@ def proofs(source: str) -> list[Proof]:
 def lenders(source: str) -> list[str]:
     """The chapters of which a page shows or says something, each once."""
     named = [chapter(block["page"]) for block in _DIRECTIVE.finditer(source)]
-    named += [page_of(found) for found in proofs(source)] + [page for page in runs.glued_pages(source) if page]
+    named += [page_of(proved) for proved in proofs(source)] + [page for page in runs.glued_pages(source) if page]
     return list(dict.fromkeys(named))
 
 
@@ -144,18 +144,18 @@ def figure(page: str, which: str, run: nbformat.NotebookNode) -> Drawn:
         for spec in specs
     ]
     query = which.strip()
-    found = [one for one in drawn if query and query == function(one.spec)]
-    found = found or [one for one in drawn if query and runs.heading(one.spec).startswith(query)]
-    if len(found) != 1:
+    matching = [one for one in drawn if query and query == function(one.spec)]
+    matching = matching or [one for one in drawn if query and runs.heading(one.spec).startswith(query)]
+    if len(matching) != 1:
         available = "; ".join(function(one.spec) or runs.heading(one.spec) for one in drawn)
-        raise chapters.Broken(f"{page} has {len(found) or 'no'} figure {query!r}; it has: {available}")
-    return found[0]
+        raise chapters.Broken(f"{page} has {len(matching) or 'no'} figure {query!r}; it has: {available}")
+    return matching[0]
 
 
 def option(block: str, name: str) -> str:
     """An option of a directive's body, empty if it is not there."""
-    found = re.search(rf"^:{name}:[ ]*(.*)$", block, re.M)
-    return found[1].strip() if found else ""
+    match = re.search(rf"^:{name}:[ ]*(.*)$", block, re.M)
+    return match[1].strip() if match else ""
 
 
 def visible_text(source: str) -> str:
@@ -191,8 +191,8 @@ def faults(page: str, source: str, executed: dict[str, nbformat.NotebookNode]) -
     for block in _DIRECTIVE.finditer(source):
         attempt(shown, block)
     for role in _ROLE.finditer(source):
-        if found := attempt(proof, role["name"], role["body"]):
-            attempt(lambda found=found: sentence(found, run(page_of(found))))
+        if proved := attempt(proof, role["name"], role["body"]):
+            attempt(lambda proved=proved: sentence(proved, run(page_of(proved))))
     sayings = runs.outputs(executed[page], runs.SAID) if page in executed else []
     return wrong + _unproved(page, source, sayings)
 
@@ -202,21 +202,21 @@ def _unproved(page: str, source: str, sayings: list[str]) -> list[str]:
     text = prose.text_of(_LAYOUT.sub("", _DIRECTIVE.sub("", source)))
     listed = prose.reasons(page)
     wrong = [f"{piece!r} has a reason but is not in the text" for piece in listed if prose.flat(piece) not in text]
-    found = list(NUMBER.finditer(_ASIDE.sub(lambda m: " " * len(m.group()), text)))
+    numbers = list(NUMBER.finditer(_ASIDE.sub(lambda m: " " * len(m.group()), text)))
     return wrong + [
         f"no chapter says {number!r} in: …{around}…"
-        for number, around in prose.uncovered(text, found, [*listed, *sayings])
+        for number, around in prose.uncovered(text, numbers, [*listed, *sayings])
     ]
 
 
 def examine(pages: list[str], executed: dict[str, nbformat.NotebookNode]) -> None:
     """Broken, with all that is wrong, if a page shows or says what no chapter found."""
-    found = []
+    problems = []
     for page in pages:
         if borrows(source := chapters.source(page)):
-            found += [f"{page}.md: {fault}" for fault in faults(page, source, executed)]
-    if found:
-        raise chapters.Broken("\n".join(found))
+            problems += [f"{page}.md: {fault}" for fault in faults(page, source, executed)]
+    if problems:
+        raise chapters.Broken("\n".join(problems))
 
 
 def small(spec: dict[str, Any]) -> dict[str, Any]:

@@ -77,7 +77,7 @@ def _apply_theme(svg: str, place: str, alt: str) -> Html:
     """SVG with theme colours and alternative text."""
     width, height = _size(svg)
     # Within tags only: text between them stays as it is.
-    svg = re.sub(r"<[^>]*>", lambda found: _apply_theme_to_tag(found[0]), svg)
+    svg = re.sub(r"<[^>]*>", lambda match: _apply_theme_to_tag(match[0]), svg)
     # Ids must be unique across the figures of a page.
     key = f"{place}-{hashlib.sha256(svg.encode()).hexdigest()[:8]}-"
     svg = re.sub(r'(id="|url\(#)', rf"\g<1>{key}", svg)
@@ -89,7 +89,7 @@ def _apply_theme(svg: str, place: str, alt: str) -> Html:
 def _apply_theme_to_tag(text: str) -> str:
     if _EMPTY.fullmatch(text):
         return ""
-    text = _PAINT.sub(lambda found: f'style="{found[1]}:var(--{_paint(found[2])})"', _HIDDEN_ATTRIBUTES.sub("", text))
+    text = _PAINT.sub(lambda match: f'style="{match[1]}:var(--{_paint(match[2])})"', _HIDDEN_ATTRIBUTES.sub("", text))
     # A second style attribute on one element would be dropped.
     return re.sub(r'style="([^"]*)"(.*?) style="([^"]*)"', r'style="\1;\3"\2', text)
 

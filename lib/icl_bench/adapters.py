@@ -88,14 +88,14 @@ def build_config(kind: type, *, width: Count, depth: Count, longest: Count) -> A
         "bos_token_id": 0,
         "eos_token_id": 0,
     }
-    known = set(inspect.signature(kind).parameters)
+    accepted = set(inspect.signature(kind).parameters)
     names = getattr(kind, "attribute_map", {})
     fields = {names.get(name, name): value for name, value in wanted.items()}
-    fields |= {name: 0.0 for name in known if "drop" in name and not name.startswith("summary")}
-    if {"expand", "num_heads", "head_dim"} <= known:
+    fields |= {name: 0.0 for name in accepted if "drop" in name and not name.startswith("summary")}
+    if {"expand", "num_heads", "head_dim"} <= accepted:
         fields |= {"expand": 2, "num_heads": 2 * width // HEAD or 1, "head_dim": min(HEAD, 2 * width)}
         fields |= {"state_size": HEAD, "n_groups": 1, "chunk_size": 64}
-    return kind(**{name: value for name, value in fields.items() if name in known})
+    return kind(**{name: value for name, value in fields.items() if name in accepted})
 
 
 class Body(nn.Module):
@@ -128,8 +128,10 @@ class Body(nn.Module):
         like = next(self.model.parameters())
         with torch.no_grad(), _quiet():
             out = self.model(inputs_embeds=like.new_zeros(1, time, self.width), use_cache=True)
-        found = {id(part): part for name, part in out.items() if name != "last_hidden_state" for part in _tensors(part)}
-        return sum(part.numel() for part in found.values())
+        tensors = {
+            id(part): part for name, part in out.items() if name != "last_hidden_state" for part in _tensors(part)
+        }
+        return sum(part.numel() for part in tensors.values())
 
 
 def _tensors(what: Any, seen: set[int] | None = None) -> Iterator[Tensor]:

@@ -227,10 +227,10 @@ def _tasks(_: argparse.Namespace) -> None:
 
 def _layers(_: argparse.Namespace) -> None:
     rows = []
-    for name, known in catalogue.CONTESTANTS.items():
-        missing = [package for package in known.needs if find_spec(package) is None]
+    for name, builtin in catalogue.CONTESTANTS.items():
+        missing = [package for package in builtin.needs if find_spec(package) is None]
         needs = f" Needs pip install {' '.join(missing)}." if missing else ""
-        rows.append((name, f"{known.about}{needs}"))
+        rows.append((name, f"{builtin.about}{needs}"))
     _rows(rows)
     _say("")
     _say("A layer of your own is file.py:Name or package.module:Name.")
@@ -238,10 +238,10 @@ def _layers(_: argparse.Namespace) -> None:
 
 def _show(arguments: argparse.Namespace) -> None:
     budget = _budget(arguments.budget)
-    found = tasks_of.find_tasks([arguments.task])
-    if len(found) != 1:
-        raise _Usage(f"show is of one task, got {arguments.task}, which is {len(found)}; `icl-bench tasks` lists them")
-    ((name, task),) = found.items()
+    tasks = tasks_of.find_tasks([arguments.task])
+    if len(tasks) != 1:
+        raise _Usage(f"show is of one task, got {arguments.task}, which is {len(tasks)}; `icl-bench tasks` lists them")
+    ((name, task),) = tasks.items()
     _say(f"{name}: {task.title}")
     _say(task.about)
     _say("It is tested on only: nobody is trained on it." if task.shifted else "It is trained and tested on.")
@@ -255,8 +255,8 @@ def _show(arguments: argparse.Namespace) -> None:
     for variant in training_jobs.VARIANTS[:1] if task.shifted else training_jobs.VARIANTS:
         instance, prompt = training_jobs.prompts_for(name, variant, budget)
         rows = [
-            (floor, np.asarray(known.errors(prompt))[:, -budget.last :].mean(1))
-            for floor, known in task.floors(instance).items()
+            (floor, np.asarray(expected.errors(prompt))[:, -budget.last :].mean(1))
+            for floor, expected in task.floors(instance).items()
         ]
         rows.append((ZERO, training_jobs.squared_errors(filters.zero(), prompt, budget.last)))
         examples = budget.n if variant == "same" else 2 * budget.n
@@ -382,7 +382,7 @@ def _label(path: Path) -> str:
 def _disambiguate(runs: Sequence[tuple[str, BenchResults]]) -> list[BenchResults]:
     """Runs with unambiguous names: a name that means different contestants gets its run's label appended."""
     taken: dict[str, list[tuple[Any, dict[Any, Any]]]] = {}
-    found = []
+    renamed = []
     for place, (label, results) in enumerate(runs, 1):
         names = {}
         for name in results.contestants:
@@ -395,16 +395,17 @@ def _disambiguate(runs: Sequence[tuple[str, BenchResults]]) -> list[BenchResults
             }
             before = taken.setdefault(name, [])
             same = all(
-                source == other and all(np.array_equal(errors[key], known[key]) for key in errors.keys() & known.keys())
-                for other, known in before
+                source == other
+                and all(np.array_equal(errors[key], other_errors[key]) for key in errors.keys() & other_errors.keys())
+                for other, other_errors in before
             )
             if name != ZERO and not same:
                 new = f"{name} ({label})"
                 names[name] = new if new not in taken else f"{name} ({label}, {place})"
                 taken[names[name]] = []
             before.append((source, errors))
-        found.append(tables.rename(results, names))
-    return found
+        renamed.append(tables.rename(results, names))
+    return renamed
 
 
 # Output.

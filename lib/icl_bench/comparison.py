@@ -123,8 +123,8 @@ def tuned_settings(tasks: Mapping[str, Task], *, prompts: Count = 100, last: Cou
     rows = []
     for name, task in _check_tasks(tasks).items():
         for method, layer in LAYERS.items():
-            found = tuned_for(task, layer, prompts=prompts, last=last).settings
-            rows += [(name, method, setting, value) for setting, value in found.items()]
+            settings = tuned_for(task, layer, prompts=prompts, last=last).settings
+            rows += [(name, method, setting, value) for setting, value in settings.items()]
     return pd.DataFrame(rows, columns=_COLUMNS)
 
 

@@ -151,8 +151,8 @@ def _state_numel(predictor: Any, shape: Shape, examples: int) -> int | None:
     layers = [predictor.body]
     if isinstance(predictor.body, BlockStack):
         layers = [block.mixer for block in predictor.body if isinstance(block, Block)]
-    found = [_layer_state(layer, tokens) for layer in layers]
-    return None if None in found else sum(each for each in found if each is not None)
+    sizes = [_layer_state(layer, tokens) for layer in layers]
+    return None if None in sizes else sum(each for each in sizes if each is not None)
 
 
 def _total_numel(parts: Iterable[Any]) -> int:

@@ -93,20 +93,20 @@ class CustomTask:
             ValueError: if `sample` gives anything else than finite prompts of these sizes, or raises an error.
         """
         try:
-            found = self.task.sample(batch, generator=generator, dtype=dtype, device=device)
+            drawn = self.task.sample(batch, generator=generator, dtype=dtype, device=device)
         except Exception as error:
             raise ValueError(f"{self.name}.sample must draw prompts, got {type(error).__name__}: {error}") from error
-        if isinstance(found, Prompt):
-            x, y, third = self._parts(batch, {"x": found.x, "y": found.y, "w": found.w}, dtype, device)
+        if isinstance(drawn, Prompt):
+            x, y, third = self._parts(batch, {"x": drawn.x, "y": drawn.y, "w": drawn.w}, dtype, device)
             # Keep the prompt itself where it is valid: a subclass may hold more than these tensors.
-            return found if x is found.x and y is found.y and third is found.w else Prompt(x, y, third)
-        if not isinstance(found, tuple | list) or len(found) not in (2, 3):
+            return drawn if x is drawn.x and y is drawn.y and third is drawn.w else Prompt(x, y, third)
+        if not isinstance(drawn, tuple | list) or len(drawn) not in (2, 3):
             raise ValueError(
                 f"{self.name}.sample must give an icl.tasks.core.Prompt, (x, y) or (x, y, clean), "
-                f"got {_describe(found)}"
+                f"got {_describe(drawn)}"
             )
         x, y, wanted = self._parts(
-            batch, dict(zip(("x", "y", "clean"), [*found, found[1]], strict=False)), dtype, device
+            batch, dict(zip(("x", "y", "clean"), [*drawn, drawn[1]], strict=False)), dtype, device
         )
         square = x.square().sum(-1)
         dark = (square == 0) & (wanted != 0)
@@ -118,7 +118,7 @@ class CustomTask:
     def _parts(
         self, batch: int, given: dict[str, Any], dtype: torch.dtype, device: torch.device | str | None
     ) -> list[Tensor]:
-        found = []
+        parts = []
         for name, part in given.items():
             if not isinstance(part, Tensor):
                 raise ValueError(f"{self.name}.sample must give {name} as a torch tensor, got {_describe(part)}")
@@ -135,8 +135,8 @@ class CustomTask:
                     f"{self.name}.sample must give {name} in finite real numbers, got "
                     f"{worst if isinstance(worst, float) else part.dtype}"
                 )
-            found.append(part.detach().to(dtype=dtype, device=part.device if device is None else device))
-        return found
+            parts.append(part.detach().to(dtype=dtype, device=part.device if device is None else device))
+        return parts
 
     @validated
     def floor(self, prompt: Prompt) -> Float[np.ndarray, "batch time"]:
@@ -152,10 +152,10 @@ class CustomTask:
         if not self.has_floor:
             raise ValueError(f"task must have a method floor, got {self.name} without one")
         try:
-            found = self.task.floor(prompt)
+            floor = self.task.floor(prompt)
         except Exception as error:
             raise ValueError(f"{self.name}.floor must give errors, got {type(error).__name__}: {error}") from error
-        errors = found.detach().numpy(force=True) if isinstance(found, Tensor) else np.asarray(found)
+        errors = floor.detach().numpy(force=True) if isinstance(floor, Tensor) else np.asarray(floor)
         wanted = tuple(prompt.y.shape)
         if errors.dtype.kind not in "fiu" or errors.shape != wanted:
             raise ValueError(

@@ -155,10 +155,10 @@ def resolve(spec: str, *, kind: str | None = None) -> Contestant:
         return _builtin(where, spec, called, kind)
     what, file = imports.load(where)
     name = where.rpartition(":")[2]
-    found = _kind_of(what, where) if kind is None else _as_kind(what, where, kind)
-    _callable(what, name, found)
+    resolved_kind = _kind_of(what, where) if kind is None else _as_kind(what, where, kind)
+    _callable(what, name, resolved_kind)
     origin = hashlib.sha256(f"{name}\0{imports.source_hash(file)}".encode()).hexdigest()
-    return _contestant(called or name, spec, found, _about(what), what, origin, _path(where, file))
+    return _contestant(called or name, spec, resolved_kind, _about(what), what, origin, _path(where, file))
 
 
 @validated
@@ -184,16 +184,16 @@ def _builtin(name: str, spec: str, called: str, kind: str | None) -> Contestant:
             f"spec must be file.py:Name, package.module:Name or a name that the tool has, got {spec!r}"
             f"{near or '; the names are ' + ', '.join(CONTESTANTS)}"
         )
-    known = CONTESTANTS[name]
-    if kind not in (None, known.kind):
-        raise ValueError(f"kind must be {known.kind} for {name}, or left out, got {kind!r}")
-    for package in known.needs:
+    builtin = CONTESTANTS[name]
+    if kind not in (None, builtin.kind):
+        raise ValueError(f"kind must be {builtin.kind} for {name}, or left out, got {kind!r}")
+    for package in builtin.needs:
         if not adapters.is_installed(package):
             raise ValueError(f"{name} needs the package {package}, which is not here: pip install {package}")
     # The run's own hash covers this library's code.
-    versions = "".join(f"\0{package} {metadata.version(package)}" for package in known.needs)
+    versions = "".join(f"\0{package} {metadata.version(package)}" for package in builtin.needs)
     origin = hashlib.sha256(f"{name} of icl{versions}".encode()).hexdigest()
-    return _contestant(called or name, spec, known.kind, known.about, known.factory, origin, "")
+    return _contestant(called or name, spec, builtin.kind, builtin.about, builtin.factory, origin, "")
 
 
 def _path(where: str, file: Path) -> str:
@@ -341,10 +341,10 @@ def _module(model: Any, name: str) -> nn.Module:
 def _parameters(what: Any) -> dict[str, inspect.Parameter]:
     """Parameters of a callable; none if it has no readable signature."""
     try:
-        found = dict(inspect.signature(what).parameters)
+        parameters = dict(inspect.signature(what).parameters)
     except (TypeError, ValueError):
         return {}
-    return {name: each for name, each in found.items() if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)}
+    return {name: each for name, each in parameters.items() if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)}
 
 
 def _with_width(what: Any, name: str, shape: Shape, *, needs_width: bool = True) -> Any:

@@ -158,14 +158,14 @@ def _gram_blocks(task: Task, prompt: Prompt) -> Iterator[tuple[slice, Tensor]]:
 def _linear(task: Task, prompt: Prompt) -> np.ndarray:
     """`icl.theory.floors.joint.label_errors`, bitwise independent of the number of threads."""
     kernel, noise = torch.as_tensor(task.weight_kernel()), noise_level(task) ** 2
-    found = []
+    errors = []
     with _one_thread():
         for _, products in _gram_blocks(task, prompt):
             K = kernel * products
             # Clean variances, before the noise is added: subtracting it again would leave rounding errors.
             variance = K.diagonal(dim1=1, dim2=2).clone()
-            found.append(variance - _root(K, noise).tril(-1).square().sum(-1))
-    return torch.cat(found).clamp(min=0).numpy()
+            errors.append(variance - _root(K, noise).tril(-1).square().sum(-1))
+    return torch.cat(errors).clamp(min=0).numpy()
 
 
 def _root(K: Tensor, noise: float = 0.0) -> Tensor:
@@ -203,15 +203,15 @@ def _leap_linear(task: HeavyTailedDrift, prompt: Prompt) -> np.ndarray:
     control variate: a prompt's errors grow with its leaps, and this does too, so their difference converges quickly.
     """
     variance, believed = _latents(prompt).variance.detach().cpu().double(), torch.as_tensor(task.weight_kernel())
-    found = []
+    errors = []
     with _one_thread():
         for some, products in _gram_blocks(task, prompt):
             L = _root(believed * products)
             K = _leaping(task, variance[some]) * products
             inverse = torch.linalg.solve_triangular(L, torch.eye(L.shape[1], dtype=L.dtype), upper=False)
             R = L.diagonal(dim1=1, dim2=2)[..., None] * inverse
-            found.append(((R @ K) * R).sum(-1))
-    return torch.cat(found).numpy()
+            errors.append(((R @ K) * R).sum(-1))
+    return torch.cat(errors).numpy()
 
 
 def known_floors(task: Any) -> dict[str, Expected]:
@@ -232,21 +232,21 @@ def known_floors(task: Any) -> dict[str, Expected]:
     inner = task.task if isinstance(task, Noisy) else task
     if not _is_known_drift(inner, noisy=inner is not task) or _is_determined(task):
         return {}
-    found: dict[str, Callable[..., np.ndarray]]
+    bounds: dict[str, Callable[..., np.ndarray]]
     reveals = isinstance(task, _Revealing)
     if isinstance(inner, UnknownDrift):
-        found = {"genie": _speed_genie, "Bayes": _speed_bayes, "best linear": _linear}
+        bounds = {"genie": _speed_genie, "Bayes": _speed_bayes, "best linear": _linear}
     elif isinstance(inner, RegimeSwitching):
-        found = {"genie": _genie, "Bayes": _switching_bayes, "best linear": _linear}
+        bounds = {"genie": _genie, "Bayes": _switching_bayes, "best linear": _linear}
     elif isinstance(inner, HeavyTailedDrift):
-        found = {"genie": _leap_genie, "best linear": _leap_linear if reveals else _linear}
+        bounds = {"genie": _leap_genie, "best linear": _leap_linear if reveals else _linear}
     else:
-        found = {"Bayes" if type(inner) in _GAUSSIAN else "best linear": _linear}
+        bounds = {"Bayes" if type(inner) in _GAUSSIAN else "best linear": _linear}
     if not reveals:
-        found.pop("genie", None)
+        bounds.pop("genie", None)
     if isinstance(inner, RegimeSwitching) and not (inner is task and _has_density(inner)):
-        found.pop("Bayes")
-    return {name: Expected(partial(errors, task)) for name, errors in found.items()}
+        bounds.pop("Bayes")
+    return {name: Expected(partial(errors, task)) for name, errors in bounds.items()}
 
 
 #: Tasks with Gaussian weights.

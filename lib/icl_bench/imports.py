@@ -34,8 +34,8 @@ def nearest(name: str, known: list[str]) -> str:
     """Suggest close matches to a name: "; did you mean a or b?", or "" if none is close."""
     _checks.text("name", name)
     _checks.names("known", known)
-    found = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-    return f"; did you mean {' or '.join(found)}?" if found else ""
+    matches = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    return f"; did you mean {' or '.join(matches)}?" if matches else ""
 
 
 @validated
@@ -57,12 +57,12 @@ def load(spec: str) -> tuple[Any, Path]:
         raise ValueError(f"spec must be file.py:Name or package.module:Name, got {spec!r}")
     is_file = where.endswith(".py") or "/" in where or "\\" in where
     module = _from_file(where, spec) if is_file else _from_module(where, spec)
-    found: Any = module
+    target: Any = module
     for part in name.split("."):
-        if not hasattr(found, part):
-            names = [each for each in vars(found) if not each.startswith("_")]
+        if not hasattr(target, part):
+            names = [each for each in vars(target) if not each.startswith("_")]
             raise ValueError(f"spec must name something that is in {where}, got {name!r}{nearest(part, names)}")
-        found = getattr(found, part)
+        target = getattr(target, part)
     file = getattr(module, "__file__", None)
     if file is None:
         raise ValueError(f"spec must name something written in a file, got {spec!r}, a folder without __init__.py")
@@ -70,7 +70,7 @@ def load(spec: str) -> tuple[Any, Path]:
     if not is_file and _loaded.setdefault(path, source_hash(path)) != source_hash(path):
         # The hash would not be that of the running code.
         raise ValueError(f"spec must be as it was when it was first imported, got {spec!r}, changed: restart Python")
-    return found, path
+    return target, path
 
 
 def _from_file(where: str, spec: str) -> types.ModuleType:
@@ -193,14 +193,14 @@ def source_hash(file: Path) -> str:
 
 def _sources(file: Path) -> dict[Path, bytes]:
     """Sources of a file, of its package, and of their imports from the same folder."""
-    home, found = package_root(file), dict[Path, bytes]()
+    home, sources = package_root(file), dict[Path, bytes]()
     ahead = _package_files(file, home)
     while ahead:
         each = ahead.pop()
-        if each not in found:
-            found[each] = each.read_bytes()
-            ahead += [near for name in _imports(found[each]) for near in _local_files(name, home)]
-    return found
+        if each not in sources:
+            sources[each] = each.read_bytes()
+            ahead += [near for name in _imports(sources[each]) for near in _local_files(name, home)]
+    return sources
 
 
 def _installed_version(file: Path) -> str | None:
@@ -246,10 +246,10 @@ def _imports(source: bytes) -> set[str]:
         tree = ast.parse(source)
     except (SyntaxError, ValueError):
         return set()
-    found = set()
+    names = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found |= {alias.name.partition(".")[0] for alias in node.names}
+            names |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
-            found.add(node.module.partition(".")[0])
-    return found
+            names.add(node.module.partition(".")[0])
+    return names

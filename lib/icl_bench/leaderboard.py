@@ -57,10 +57,10 @@ def row(results: BenchResults, contestant: str, *, commit: str, link: str = "", 
     meta = results.meta
     facts = meta.get("contestants", {}).get(contestant)
     if facts is None:
-        known = ", ".join(meta.get("contestants", {})) or "none"
-        raise ValueError(f"contestant must be one of the run's, {known}, got {contestant!r}")
-    found = tables.summary(results)
-    found = found[found["contestant"] == contestant]
+        names = ", ".join(meta.get("contestants", {})) or "none"
+        raise ValueError(f"contestant must be one of the run's, {names}, got {contestant!r}")
+    summary = tables.summary(results)
+    summary = summary[summary["contestant"] == contestant]
     least = tables.floor_table(results)
     floors = least[least["is_reference"]].set_index(["task", "variant"])["risk"]
     by_task = [
@@ -73,7 +73,7 @@ def row(results: BenchResults, contestant: str, *, commit: str, link: str = "", 
             "floor": _number(floors.get((each.task, each.variant))),
         }
         | {name: _number(getattr(each, name)) for name in _NUMBERS[1:]}
-        for each in found.itertuples()
+        for each in summary.itertuples()
     ]
     entry = {
         "contestant": contestant,
@@ -110,8 +110,8 @@ def _number(value: Any) -> float | int | None:
 
 def _means(results: BenchResults, contestant: str, by_task: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """Geometric means over the three test groups, with the run's standard errors."""
-    found = tables.aggregate(results)
-    errors = found[found["contestant"] == contestant].set_index("group")["ratio_se"]
+    means = tables.aggregate(results)
+    errors = means[means["contestant"] == contestant].set_index("group")["ratio_se"]
     return {name: {"ratio": _geometric(_tests_of(by_task, name)), "se": _number(errors.get(name))} for name in MEANS}
 
 
@@ -192,19 +192,19 @@ def read_rows(folder: Path | str, *, budget: str = "small", again: Sequence[str]
     if isinstance(again, str) or not isinstance(again, Sequence):
         raise ValueError(f"again must be names of tasks, in a list, got {again!r}")
     _checks.one_of("budget", budget, BUDGETS)
-    found: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     for path in sorted(place.glob("*.json")):
         try:
-            found.append(_read(path, budget))
-            _same_tests(found[0], found[-1])
+            rows.append(_read(path, budget))
+            _same_tests(rows[0], rows[-1])
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             reason = f"it lacks {error}" if isinstance(error, KeyError) else error
             raise ValueError(f"{path} is no row of this leaderboard: {reason}") from error
-        if found[-1]["contestant"] != path.stem:
-            raise ValueError(f"{path} is no row of this leaderboard: it is of {found[-1]['contestant']}")
-    if found:
-        _check_prompts(found[0], again, BUDGETS[budget], place)
-    return found
+        if rows[-1]["contestant"] != path.stem:
+            raise ValueError(f"{path} is no row of this leaderboard: it is of {rows[-1]['contestant']}")
+    if rows:
+        _check_prompts(rows[0], again, BUDGETS[budget], place)
+    return rows
 
 
 def _read(path: Path, budget: str) -> dict[str, Any]:
@@ -238,12 +238,12 @@ def _examine(entry: Mapping[str, Any], who: str) -> None:
         )
     if entry["link"] and not re.fullmatch(r"https://\S+", entry["link"]):
         raise ValueError(f"{who}: link must begin with https://, or be left out, got {entry['link']!r}")
-    known = BUDGETS.get(entry["budget"].get("name", ""))
-    if known is None or known.to_dict() != entry["budget"]:
+    budget = BUDGETS.get(entry["budget"].get("name", ""))
+    if budget is None or budget.to_dict() != entry["budget"]:
         raise ValueError(f"{who}: budget must be one of {', '.join(BUDGETS)} as this library has it")
     if entry["train"] != "all":
         raise ValueError(f"{who}: it must be trained on all tasks at once, got train {entry['train']!r}")
-    _examine_rates(entry, known, who)
+    _examine_rates(entry, budget, who)
     _examine_tests(entry, who)
     _examine_means(entry, who)
     for name in _COSTS:

@@ -110,15 +110,15 @@ def _answer(overall: pd.DataFrame, names: Sequence[str]) -> str:
     names = [name for name in names if name in set(overall["contestant"])]
     if not names:
         return "No contestant has results that can be compared with a floor."
-    found = []
+    multiples = []
     for _, row in _rows_of(overall, names[0]).iterrows():
         place = _PLACES[row["group"]].format(n="the one task" if row["tasks"] == 1 else f"{row['tasks']} tasks")
         if math.isinf(row["ratio"]):
-            found.append(f"beyond all numbers, as a training diverged, {place}")
+            multiples.append(f"beyond all numbers, as a training diverged, {place}")
         else:
-            of = "" if any("times" in part for part in found) else f" {_measure(row['reference'])}"
-            found.append(f"{plain(row['ratio'], row['ratio_se'])} times{of} {place}")
-    sentence = f"{names[0]} errs {_join_words(found)}."
+            of = "" if any("times" in part for part in multiples) else f" {_measure(row['reference'])}"
+            multiples.append(f"{plain(row['ratio'], row['ratio_se'])} times{of} {place}")
+    sentence = f"{names[0]} errs {_join_words(multiples)}."
     if len(names) > 1:
         rest = [_rows_of(overall, name).iloc[0] for name in names[1:]]
         phrases = [f"{row['contestant']} at {plain(row['ratio'], row['ratio_se'])}" for row in rest]
@@ -266,8 +266,8 @@ def _heat(results: BenchResults, table: pd.DataFrame, names: Sequence[str], titl
         lines = []
         for task, variant in tests.itertuples(index=False, name=None):
             floor = floors.get((task, variant))
-            known = "none known" if floor is None else f"{floor['floor']} {floor['risk']:.3g}"
-            line = [markup.tag("th", titles.get(task, task), scope="row"), markup.tag("td", known)]
+            floor_text = "none known" if floor is None else f"{floor['floor']} {floor['risk']:.3g}"
+            line = [markup.tag("th", titles.get(task, task), scope="row"), markup.tag("td", floor_text)]
             for column in columns:
                 value, error = cells.get((*column, group, task), (math.nan, math.nan))
                 shade = min(max(math.log(value) / math.log(8), 0), 1) if 0 < value < math.inf else float(value > 0)

@@ -207,10 +207,10 @@ def aggregate(results: BenchResults, *, against: str | None = None) -> pd.DataFr
         _check_contestant(results, "against", against)
     tests = _Tests(results)
     rows = []
-    for (contestant, training, group), found in _group_tests(tests, against, by_task=False).items():
-        terms = [term for term, reference in found if reference != ZERO or against == ZERO]
+    for (contestant, training, group), pairs in _group_tests(tests, against, by_task=False).items():
+        terms = [term for term, reference in pairs if reference != ZERO or against == ZERO]
         of = (against or "floor") if terms else ZERO
-        terms = terms or [term for term, _ in found]
+        terms = terms or [term for term, _ in pairs]
         mean = _geometric(terms)
         with np.errstate(divide="ignore"):
             ratios = [float(one.errors.mean() / other.errors.mean()) for _, one, other in terms]
@@ -236,11 +236,11 @@ def per_task(results: BenchResults, *, against: str | None = None) -> pd.DataFra
     if against is not None:
         _check_contestant(results, "against", against)
     rows = []
-    for (contestant, training, group, *place), found in _group_tests(_Tests(results), against, by_task=True).items():
-        terms = [term for term, _ in found]
+    for (contestant, training, group, *place), pairs in _group_tests(_Tests(results), against, by_task=True).items():
+        terms = [term for term, _ in pairs]
         mean = _geometric(terms)
         where = (contestant, terms[0][1].kind, training, group, *place)
-        rows.append((*where, mean.ratio, mean.ratio_se, found[0][1]))
+        rows.append((*where, mean.ratio, mean.ratio_se, pairs[0][1]))
     names = "contestant kind trained_on group task variant ratio ratio_se reference"
     return pd.DataFrame(rows, columns=names.split())
 
@@ -357,12 +357,14 @@ class _Tests:
         self.taken: dict[_Where, _Test] = {}
         #: By floor, task and variant.
         self.floors: dict[tuple[str, str, str], _Test] = {}
-        found: dict[tuple[bool, _Where], list[tuple[int, str, Any]]] = {}
+        grouped_rows: dict[tuple[bool, _Where], list[tuple[int, str, Any]]] = {}
         for row in results.table.itertuples(index=False, name=None):
             contestant, kind, trained_on, _, seed, task, variant, errors = row
-            found.setdefault((kind == _FLOOR, (contestant, trained_on, task, variant)), []).append((seed, kind, errors))
+            grouped_rows.setdefault((kind == _FLOOR, (contestant, trained_on, task, variant)), []).append(
+                (seed, kind, errors)
+            )
         sizes: dict[_Pair, int] = {}
-        for (is_floor, where), rows in found.items():
+        for (is_floor, where), rows in grouped_rows.items():
             rows.sort(key=lambda row: row[0])
             errors = [np.asarray(values, dtype=np.float64) for _, _, values in rows]
             size = sizes.setdefault(where[2:], errors[0].size)
@@ -531,24 +533,24 @@ def _merge_run_metadata(metas: Sequence[Mapping[str, Any]], all_: Sequence[bool]
     # Runs that train on all tasks first: only they determine which tasks are shifted.
     for meta in [meta for meta, on_all in sorted(zip(metas, all_, strict=True), key=lambda pair: not pair[1])]:
         for name, task in meta["tasks"].items():
-            known = tasks.setdefault(name, task)
-            if known is task:
+            earlier = tasks.setdefault(name, task)
+            if earlier is task:
                 continue
-            for variant in known["prompts"].keys() & task["prompts"].keys():
-                if known["prompts"][variant] != task["prompts"][variant]:
+            for variant in earlier["prompts"].keys() & task["prompts"].keys():
+                if earlier["prompts"][variant] != task["prompts"][variant]:
                     raise ValueError(f"runs must have the same test prompts, got others of {name}, {variant}: {_AGAIN}")
-            if known["reference"] != task["reference"]:
+            if earlier["reference"] != task["reference"]:
                 raise ValueError(f"runs must have the same floors, got others of {name}: {_AGAIN}")
-            tasks[name] = known | {"prompts": task["prompts"] | known["prompts"]}
+            tasks[name] = earlier | {"prompts": task["prompts"] | earlier["prompts"]}
     for meta in metas:
         for name, facts in meta["contestants"].items():
-            known = contestants.setdefault(name, facts)
-            if known is facts:
+            earlier = contestants.setdefault(name, facts)
+            if earlier is facts:
                 continue
             for what in ("source", "kind"):
-                if known.get(what) != facts.get(what):
+                if earlier.get(what) != facts.get(what):
                     raise ValueError(f"runs must not have two contestants called {name}, of different {what}: {_NAME}")
-            contestants[name] = _merge_metadata(known, facts)
+            contestants[name] = _merge_metadata(earlier, facts)
     trained = [
         {name for name, task in meta["tasks"].items() if not task["shifted"]}
         for meta, on_all in zip(metas, all_, strict=True)

@@ -141,8 +141,8 @@ def plan(
         raise ValueError(f"budget must be one of {', '.join(BUDGETS)}, or an icl_bench.budgets.Budget, got {budget!r}")
     if isinstance(contestants, str) or not contestants:
         raise ValueError(f"contestants must name at least one contestant, in a list, got {contestants!r}")
-    found = tuple(each if isinstance(each, Contestant) else entries.resolve(each) for each in contestants)
-    names = [each.name for each in found]
+    resolved = tuple(each if isinstance(each, Contestant) else entries.resolve(each) for each in contestants)
+    names = [each.name for each in resolved]
     for name in names:
         if names.count(name) > 1:
             raise ValueError(f"two contestants are called {name}: give one of them another name")
@@ -168,8 +168,8 @@ def plan(
         raise ValueError(f"device {device} is not here: torch sees no GPU; leave it out to use the processor")
     if named[1] and int(named[1]) >= (count := torch.cuda.device_count()):
         raise ValueError(f"device {device} is not here: torch sees {count} GPU{'s' * (count > 1)}, the first is cuda:0")
-    paths = tuple(dict.fromkeys(c.path for c in found if c.path))
-    return Plan(found, chosen, tuple(trained), tuple(tested), train, device, paths)
+    paths = tuple(dict.fromkeys(c.path for c in resolved if c.path))
+    return Plan(resolved, chosen, tuple(trained), tuple(tested), train, device, paths)
 
 
 @validated
@@ -215,8 +215,8 @@ def run(
         if before is not None:
             _check_compatible(before, plan_, table)
         with _backend(jobs, dask) as shared:
-            found, floors = _run_jobs(plan_, home, jobs, shared, quiet)
-        results = _results(plan_, found, floors, warnings, weights)
+            job_results, floors = _run_jobs(plan_, home, jobs, shared, quiet)
+        results = _results(plan_, job_results, floors, warnings, weights)
         if before is not None:
             results = tables.concat([_without(before, results.meta["contestants"]), results])
         tables.write_results(table, results)
@@ -318,28 +318,28 @@ def _run_jobs(
     ]
     sets = {pair: None for t in plan_.trained_on for pair in _pairs(plan_.tests(t))}
     units = len(first) + sum(budget.seeds - 1 for c, _ in training if c.trained)
-    found: dict[_Key, tuple[JobResult, bool]] = {}
+    job_results: dict[_Key, tuple[JobResult, bool]] = {}
     with _Bar(home, units * budget.steps, quiet) as bar:
         bar.expect(first)
         for job, outcome in _map_parallel(training_jobs.run_job, first, home, jobs, shared):
-            found[_key(job)] = outcome, False
+            job_results[_key(job)] = outcome, False
             bar.record_job(job)
         second: list[tuple[Job, dict[str, tuple[str, ...]]]] = []
         for c, t in training:
             rates = budget.rates if c.trained else (math.nan,)
-            best = min(rates, key=lambda rate: found[c.name, t, rate, 0][0].validation) if c.trained else math.nan
+            best = min(rates, key=lambda rate: job_results[c.name, t, rate, 0][0].validation) if c.trained else math.nan
             seeds = budget.seeds if c.trained else 1
             second += [(cell(c, t, best, seed), plan_.tests(t)) for seed in range(seeds)]
         bar.expect(second)
         for job, outcome in _map_parallel(training_jobs.run_job, second, home, jobs, shared):
-            found[_key(job)] = outcome, True
+            job_results[_key(job)] = outcome, True
             bar.record_job(job)
         floors = {}
         for pair, floor in _map_parallel(_floors, [(pair, budget, plan_.paths) for pair in sets], home, jobs, shared):
             floors[pair] = floor
     # In the order of the plan, not of completion.
     order = [_key(job) for job, _ in [*first, *second]]
-    return {key: found[key] for key in order}, {pair: floors[pair] for pair in sets}
+    return {key: job_results[key] for key in order}, {pair: floors[pair] for pair in sets}
 
 
 def _pairs(tests: Mapping[str, Sequence[str]]) -> list[tuple[str, str]]:
@@ -469,7 +469,7 @@ def _floors(pair: tuple[str, str], budget: Budget, paths: tuple[str, ...], home:
     for each in paths:
         training_jobs._extend_path(each)
     task, prompt = training_jobs.prompts_for(*pair, budget)
-    known = tasks_of.find_tasks(pair[:1])[pair[0]]
+    bench_task = tasks_of.find_tasks(pair[:1])[pair[0]]
     what = {
         "prompts": training_jobs._digest(prompt),
         "last": budget.last,
@@ -479,12 +479,12 @@ def _floors(pair: tuple[str, str], budget: Budget, paths: tuple[str, ...], home:
     path.parent.mkdir(exist_ok=True)
     content = training_jobs._read_entry(path, what)
     if content is None:
-        floors = {name: np.asarray(floor.errors(prompt)) for name, floor in known.floors(task).items()}
-        errors = {name: found[:, -budget.last :].mean(1) for name, found in floors.items()}
+        floors = {name: np.asarray(floor.errors(prompt)) for name, floor in bench_task.floors(task).items()}
+        errors = {name: by_position[:, -budget.last :].mean(1) for name, by_position in floors.items()}
         errors[tables.ZERO] = training_jobs.squared_errors(filters.zero(), prompt, budget.last)
         content = {
-            "errors": {name: found.tolist() for name, found in errors.items()},
-            "reference": known.reference(task),
+            "errors": {name: by_prompt.tolist() for name, by_prompt in errors.items()},
+            "reference": bench_task.reference(task),
         }
         training_jobs._write_entry(path, what, content)
     return content | {"prompts": what["prompts"]}
@@ -492,20 +492,20 @@ def _floors(pair: tuple[str, str], budget: Budget, paths: tuple[str, ...], home:
 
 def _results(
     plan_: Plan,
-    found: dict[_Key, tuple[JobResult, bool]],
+    job_results: dict[_Key, tuple[JobResult, bool]],
     floors: dict[tuple[str, str], dict[str, Any]],
     warnings: dict[str, list[str]],
     weights: dict[str, costs.MeasuredCost],
 ) -> BenchResults:
     """Assemble the results table and its metadata."""
     rows = []
-    for (task, variant), known in floors.items():
-        for name, errors in known["errors"].items():
+    for (task, variant), entry in floors.items():
+        for name, errors in entry["errors"].items():
             kind = "filter" if name == tables.ZERO else "floor"
             rows.append((name, kind, "", math.nan, 0, task, variant, errors))
     facts: dict[str, Any] = {}
     for c in plan_.contestants:
-        outcomes = {key[1:]: each for key, each in found.items() if key[0] == c.name}
+        outcomes = {key[1:]: each for key, each in job_results.items() if key[0] == c.name}
         facts[c.name] = _run_metadata(plan_, c, outcomes, warnings[c.name], weights[c.name])
         for (trained_on, rate, seed), (outcome, counts) in outcomes.items():
             if not counts:
@@ -521,8 +521,8 @@ def _results(
             "title": task.title,
             "about": task.about,
             "shifted": name in plan_.only_tested,
-            "reference": {v: known["reference"] for (t, v), known in floors.items() if t == name}["same"],
-            "prompts": {v: known["prompts"] for (t, v), known in floors.items() if t == name},
+            "reference": {v: entry["reference"] for (t, v), entry in floors.items() if t == name}["same"],
+            "prompts": {v: entry["prompts"] for (t, v), entry in floors.items() if t == name},
         }
         for name, task in known_tasks.items()
         if (name, "same") in floors

@@ -169,8 +169,8 @@ class BenchTask:
 
     def reference(self, task: Any) -> str:
         """Floor used as the denominator of ratios: "Bayes" if it is known, else "best linear"; "" if neither is."""
-        known = self.floors(task)
-        return next((name for name in ("Bayes", "best linear") if name in known), "")
+        task_floors = self.floors(task)
+        return next((name for name in ("Bayes", "best linear") if name in task_floors), "")
 
 
 def _of_chapter(title: str, d: int, n: int) -> Task:
@@ -299,23 +299,23 @@ def find_tasks(names: Sequence[str]) -> dict[str, BenchTask]:
     given: Any = names
     if isinstance(given, str) or not isinstance(given, Sequence) or not given:
         raise ValueError(f'names must be at least one name of a task, such as ["all"], got {given!r}')
-    found: dict[str, BenchTask] = {}
+    tasks: dict[str, BenchTask] = {}
     for name in given:
         if not isinstance(name, str):
             raise ValueError(f"names must be names of tasks, got {name!r}")
         if name in ("all", "shifted"):
-            found |= {key: task for key, task in BENCH_TASKS.items() if task.shifted == (name == "shifted")}
+            tasks |= {key: task for key, task in BENCH_TASKS.items() if task.shifted == (name == "shifted")}
         elif ":" in name:
-            found[name] = _user_task(name)
+            tasks[name] = _user_task(name)
         elif name in BENCH_TASKS:
-            found[name] = BENCH_TASKS[name]
+            tasks[name] = BENCH_TASKS[name]
         else:
             near = imports.nearest(name, [*BENCH_TASKS, "all", "shifted"])
             raise ValueError(
                 f"names must be of tasks of the benchmark, or file.py:Name of one's own, got {name!r}{near} "
                 f"(icl-bench tasks lists them)"
             )
-    return found
+    return tasks
 
 
 def _user_task(spec: str) -> BenchTask:

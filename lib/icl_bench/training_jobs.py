@@ -144,8 +144,8 @@ class Job:
     def _training_tasks(self) -> dict[str, Any]:
         for path in self.paths:
             _extend_path(path)
-        found = tasks_of.find_tasks(self.training)
-        return {name: task.make(self.budget.d, self.budget.n) for name, task in found.items()}
+        tasks = tasks_of.find_tasks(self.training)
+        return {name: task.make(self.budget.d, self.budget.n) for name, task in tasks.items()}
 
     def mixture(self) -> Any:
         """Mixture of tasks that it is trained on."""
@@ -197,14 +197,14 @@ def squared_errors(predictor: Predictor, prompt: Prompt, last: Count) -> np.ndar
         last: number of final positions.
     """
     _checks.precision("dtype", prompt.x.dtype)
-    found = []
+    errors = []
     for start in range(0, prompt.batch, _CHUNK):
         some = slice(start, start + _CHUNK)
         part = Prompt(prompt.x[some], prompt.y[some], prompt.w[some])
         answers = _answers(predictor, part)
         squares = (answers - clean(part)).square()[:, -last:].mean(-1)
-        found.append(torch.where(squares.isfinite(), squares, math.inf))
-    return torch.cat(found).numpy(force=True)
+        errors.append(torch.where(squares.isfinite(), squares, math.inf))
+    return torch.cat(errors).numpy(force=True)
 
 
 def _answers(predictor: Predictor, prompt: Prompt) -> torch.Tensor:
@@ -280,10 +280,10 @@ def _run_job(cell: Job, tests: Mapping[str, tuple[str, ...]], folder: Path | Non
     file = None if folder is None else cell.files(folder)
     if file:
         file.parent.mkdir(parents=True, exist_ok=True)
-    known = _parse_result(_read_entry(file.with_suffix(".json"), what)) if file else None
+    stored = _parse_result(_read_entry(file.with_suffix(".json"), what)) if file else None
     wanted = [(task, variant) for task, variants in tests.items() for variant in variants]
-    if known and all(len(known.errors.get(pair, ())) == cell.budget.prompts for pair in wanted):
-        return known
+    if stored and all(len(stored.errors.get(pair, ())) == cell.budget.prompts for pair in wanted):
+        return stored
     predictor, outcome = _train(cell, int(_hash_json(what), 16), file)
     for pair in wanted:
         prompt = prompts_for(*pair, cell.budget)[1]
@@ -308,8 +308,8 @@ def _train(cell: Job, base: int, file: Path | None) -> tuple[Predictor | None, J
     begun = time.monotonic()
     built = _build(contestant, budget, cell.seed)
     if isinstance(built, Tunable):
-        found = tune(built, choosing, positions=slice(-budget.last, None), rounds=2)
-        return found.predictor, JobResult(found.loss, time.monotonic() - begun, {}, dict(found.settings))
+        tuned = tune(built, choosing, positions=slice(-budget.last, None), rounds=2)
+        return tuned.predictor, JobResult(tuned.loss, time.monotonic() - begun, {}, dict(tuned.settings))
     if isinstance(built, Filter):
         return built, JobResult(float(squared_errors(built, choosing, budget.last).mean()), 0.0, {}, {})
     model = built.to(cell.device)
@@ -379,8 +379,8 @@ def _read_entry(path: Path, what: Mapping[str, Any]) -> dict[str, Any] | None:
         raise ValueError(f"{path} cannot be used ({error}): remove it and run again") from error
 
 
-def _parse_result(found: dict[str, Any] | None) -> JobResult | None:
-    if found is None:
+def _parse_result(content: dict[str, Any] | None) -> JobResult | None:
+    if content is None:
         return None
-    errors = {(task, variant): np.array(values) for task, variant, values in found["errors"]}
-    return JobResult(**found | {"errors": errors})
+    errors = {(task, variant): np.array(values) for task, variant, values in content["errors"]}
+    return JobResult(**content | {"errors": errors})

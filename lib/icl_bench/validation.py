@@ -329,12 +329,12 @@ def _gradients(subject: _Subject, model: Causal, shape: Shape, dtype: torch.dtyp
 
 def _collect_warnings(idle: list[str], subject: _Subject, shape: Shape, dtype: torch.dtype) -> tuple[str, ...]:
     """Warnings: parameters without a gradient, labels without an effect on later predictions."""
-    found = []
+    warnings = []
     if idle:
         shown = ", ".join(idle[:4]) + (f" and {len(idle) - 4} more" if idle[4:] else "")
-        found.append(f"no gradient reaches {shown}: no training will move it")
+        warnings.append(f"no gradient reaches {shown}: no training will move it")
     prompt, others = (_prompts(shape, dtype, time=shape.n + 1, seed=seed) for seed in (2, 3))
     gap = _differ(subject(prompt), subject(Prompt(prompt.x, others.y, prompt.w)))
     if not gap.any():
-        found.append("its answers do not depend on any label before them: it cannot learn in context")
-    return tuple(found)
+        warnings.append("its answers do not depend on any label before them: it cannot learn in context")
+    return tuple(warnings)

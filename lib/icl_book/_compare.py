@@ -30,15 +30,15 @@ def numbers(answer: Any) -> NDArray[np.float64]:
     Raises:
         NotReal: if it is text, or has an imaginary part beyond round-off.
     """
-    found = _asarray(_plain(answer))
-    entries = found.ravel().tolist() if found.dtype.kind == "O" else []
-    if found.dtype.kind in "SUMm" or any(isinstance(entry, str | bytes) for entry in entries):
-        raise NotReal("returned text, numbers are wanted" if found.shape else "returned text, a number is wanted")
-    if found.dtype.kind == "c":
-        if (_abs(found.imag) > 1e-12 * _abs(found)).any():
+    array = _asarray(_plain(answer))
+    entries = array.ravel().tolist() if array.dtype.kind == "O" else []
+    if array.dtype.kind in "SUMm" or any(isinstance(entry, str | bytes) for entry in entries):
+        raise NotReal("returned text, numbers are wanted" if array.shape else "returned text, a number is wanted")
+    if array.dtype.kind == "c":
+        if (_abs(array.imag) > 1e-12 * _abs(array)).any():
             raise NotReal("returned complex numbers, whose imaginary part is not 0")
-        found = found.real
-    return found.astype(_float64)
+        array = array.real
+    return array.astype(_float64)
 
 
 def _plain(answer: Any) -> Any:
@@ -84,15 +84,15 @@ def _code(value: Any) -> Any:
 
 def _bindings() -> dict[tuple[str, str], tuple[Any, Any]]:
     """Functions and classes of `_JUDGES` by module and name, each with its code if it is written in Python."""
-    found = {}
+    bindings = {}
     for module in sorted(name for name in sys.modules if name.partition(".")[0] in _JUDGES):
         for name, value in list(getattr(sys.modules[module], "__dict__", {}).items()):
             from_page = module != "builtins" or isinstance(
                 value, type | types.BuiltinFunctionType
             )  # IPython adds its own
             if callable(value) and from_page:
-                found[module, name] = value, _code(value)
-    return found
+                bindings[module, name] = value, _code(value)
+    return bindings
 
 
 _BOUND = _bindings()

@@ -374,13 +374,13 @@ def _slim(svg: str) -> str:
 
 
 def _colours(names: Sequence[str], colours: dict[str, str] | None) -> altair.Scale:
-    known = {**METHODS, **(colours or {})}
-    missing = [name for name in names if name not in known]
+    palette = {**METHODS, **(colours or {})}
+    missing = [name for name in names if name not in palette]
     if missing:
         raise ValueError(f"colours must name {missing}: every method keeps one colour throughout the book")
-    if turned := [name for name in names if known[name] != METHODS.get(name, known[name])]:
+    if turned := [name for name in names if palette[name] != METHODS.get(name, palette[name])]:
         raise ValueError(f"colours must not change {turned}: every method keeps one colour throughout the book")
-    return altair.Scale(domain=list(names), range=[known[name] for name in names])
+    return altair.Scale(domain=list(names), range=[palette[name] for name in names])
 
 
 def _check_flags(**flags: bool) -> None:
@@ -520,11 +520,11 @@ def dots(
         where.append(altair.YOffset("_lane:Q", scale=altair.Scale(domain=[-edge, edge])))
     chart, layers = altair.Chart(data), []
     if floors:
-        known = _colours(list(floors), colours)["range"]
+        floor_colours = _colours(list(floors), colours)["range"]
         marks = pd.DataFrame({x: limits.to_numpy(), "name": list(floors)})
         # Labels above their lines and inside the plot, stacked, because neighbours would overlap. Colours are set on
         # the marks, not in the data, which the dark theme does not recolour.
-        for turn, (colour_of, (_, mark)) in enumerate(zip(known, marks.iterrows(), strict=True)):
+        for turn, (colour_of, (_, mark)) in enumerate(zip(floor_colours, marks.iterrows(), strict=True)):
             one = altair.Chart(mark.to_frame().T)
             layers.append(one.mark_rule(strokeDash=[5, 4], strokeWidth=1.6, color=colour_of).encode(across))
             late = mark[x] ** 2 > ends[0] * ends[1] if log_x else 2 * mark[x] > ends[0] + ends[1]
@@ -844,7 +844,7 @@ def intervals(
     if (table["low"] == table["high"]).all():
         table = table.drop(columns=["low", "high"])
     readings = [f"{r.row}{f', {r.by}' if r.by != x_title else ''}: {_three_digits(r.x)}." for r in table.itertuples()]
-    known = _in_sequence(list(dict.fromkeys(table["by"])), colours)
+    series_colours = _in_sequence(list(dict.fromkeys(table["by"])), colours)
     return dots(
         table,
         x="x",
@@ -853,7 +853,7 @@ def intervals(
         x_title=x_title,
         title=title,
         alt=f"{alt} {' '.join(readings)}",
-        colours=known,
+        colours=series_colours,
         **look,
     )
 

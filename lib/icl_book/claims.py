@@ -244,8 +244,8 @@ class Claim:
         else:
             fitting = ("misprint",) if by_mending else ("not reproduced",)
         if self.verdict not in fitting:
-            found = " or ".join(map(repr, fitting))
-            raise VerdictChanged(f"{self.id}: measured {found}, but the ledger says {self.verdict!r} ({shown})")
+            verdicts = " or ".join(map(repr, fitting))
+            raise VerdictChanged(f"{self.id}: measured {verdicts}, but the ledger says {self.verdict!r} ({shown})")
         drawn = None if samples is None else f"{samples:,} {of}"
         changed = self.changed[-1]["date"].isoformat() if self.changed else None
         return Check(self.id, self.verdict, self.claim, self.judges, shown, drawn, changed)

@@ -22,13 +22,13 @@ def modules(code: str) -> tuple[str, ...]:
         SyntaxError: if the source does not parse.
     """
     graph = _graph()
-    found: set[str] = set()
+    names: set[str] = set()
     for name in _imported_names(code):
         while name and name not in graph.modules:  # a function of a module, or a third-party module
             name = name.rpartition(".")[0]
         if name:
-            found |= {name} | graph.find_descendants(name) | graph.find_upstream_modules(name, as_package=True)
-    return tuple(sorted(found))
+            names |= {name} | graph.find_descendants(name) | graph.find_upstream_modules(name, as_package=True)
+    return tuple(sorted(names))
 
 
 def digest(code: str) -> str:
@@ -60,10 +60,10 @@ def _graph() -> Any:
 
 def _imported_names(code: str) -> list[str]:
     """Dotted names of all imports in source code, those inside functions too."""
-    found = []
+    names = []
     for node in ast.walk(ast.parse(code)):
         if isinstance(node, ast.Import):
-            found += [alias.name for alias in node.names]
+            names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            found += [f"{node.module}.{alias.name}" for alias in node.names]
-    return found
+            names += [f"{node.module}.{alias.name}" for alias in node.names]
+    return names

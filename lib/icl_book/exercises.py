@@ -225,15 +225,15 @@ def _answers(reference: Callable[..., Any], cases: Sequence[dict[str, Any]]) -> 
 
 def _numbers(function: Callable[..., Any], cases: Sequence[dict[str, Any]]) -> list[NDArray[np.float64] | None]:
     """Values of a function on every case; None where it raises, or its value is not finite numbers."""
-    found: list[NDArray[np.float64] | None] = []
+    values: list[NDArray[np.float64] | None] = []
     for case in cases:
         try:
             got = numbers(function(**copy.deepcopy(case)))
         except Exception:
-            found.append(None)
+            values.append(None)
         else:
-            found.append(_finite(got))
-    return found
+            values.append(_finite(got))
+    return values
 
 
 def _finite(numbers: NDArray[np.float64]) -> NDArray[np.float64] | None:

@@ -138,13 +138,13 @@ def judge(
         if len(answers) != len(cases):
             raise ValueError(f"right must hold {len(cases)} answers, one a case, got {len(answers)}")
         answers = [numbers(answer) for answer in answers]
-        found = breach(attempt, not_allowed) or _doubt(cases, answers, rtol, atol)
-        if found:
-            return SelfCheck(name, False, found)
+        reason = breach(attempt, not_allowed) or _doubt(cases, answers, rtol, atol)
+        if reason:
+            return SelfCheck(name, False, reason)
         with barred(not_allowed):
             outcome = _run_cases(name, attempt, cases, answers, seconds, rtol, atol)
-        if outcome.passed and (found := _doubt(cases, answers, rtol, atol)):
-            return SelfCheck(name, False, found)
+        if outcome.passed and (reason := _doubt(cases, answers, rtol, atol)):
+            return SelfCheck(name, False, reason)
         return outcome
 
 
@@ -225,8 +225,8 @@ def breach(attempt: Callable[..., Any], not_allowed: Sequence[str] = ()) -> str:
         bound |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
         bound |= {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
         for node in ast.walk(tree):
-            if found := _forbidden_use(node, targets, bound, function.__globals__):
-                return f"line {getattr(node, 'lineno', '?')} of the answer uses {found}"
+            if use := _forbidden_use(node, targets, bound, function.__globals__):
+                return f"line {getattr(node, 'lineno', '?')} of the answer uses {use}"
             if isinstance(node, ast.Name) and node.id in function.__globals__:
                 waiting += _own_functions(function.__globals__[node.id], function.__globals__)
     return ""
@@ -281,8 +281,8 @@ def barred(not_allowed: Sequence[str] = ()) -> Iterator[None]:
             else:
                 stand_in = types.FunctionType(_raising_code(name), {})
                 for module in list(sys.modules.values()):
-                    found = [key for key, value in list(getattr(module, "__dict__", {}).items()) if value is function]
-                    places += [(module, key, function, stand_in) for key in found]
+                    keys = [key for key, value in list(getattr(module, "__dict__", {}).items()) if value is function]
+                    places += [(module, key, function, stand_in) for key in keys]
     try:
         for plain, _, refusing in codes:
             plain.__code__ = refusing
@@ -298,17 +298,17 @@ def barred(not_allowed: Sequence[str] = ()) -> Iterator[None]:
 
 def _targets(names: Sequence[str]) -> dict[str, Any]:
     """Resolve dotted names to objects."""
-    found = {}
+    targets = {}
     for dotted in names:
         head, _, last = dotted.rpartition(".")
         try:
             try:
-                found[dotted] = importlib.import_module(dotted)
+                targets[dotted] = importlib.import_module(dotted)
             except ImportError:
-                found[dotted] = getattr(importlib.import_module(head), last)
+                targets[dotted] = getattr(importlib.import_module(head), last)
         except (ImportError, AttributeError, ValueError, TypeError) as error:
             raise ValueError(f"not_allowed must name functions and modules, got {dotted!r}") from error
-    return found
+    return targets
 
 
 def _functions(dotted: str, target: Any) -> Iterator[tuple[str, Any]]:
@@ -366,8 +366,8 @@ def _forbidden_use(node: ast.AST, targets: dict[str, Any], bound: set[str], name
                 return f"{name}, which no answer may"
             if name.startswith("_") and name not in bound | _PLAIN:
                 return f"{name}, which it does not define"
-            if name in names and name not in bound and (found := _forbidden_name(names[name], targets)):
-                return not_allowed.format(found)
+            if name in names and name not in bound and (forbidden := _forbidden_name(names[name], targets)):
+                return not_allowed.format(forbidden)
         case ast.Attribute(attr=name):
             if (name.startswith("__") and name not in _PLAIN) or name in (DYNAMIC | _FRAMES) - {"compile", "eval"}:
                 return f"{name}, which no answer may"

@@ -160,9 +160,9 @@ def recorded(id: str) -> Record:
 def _stale() -> Iterator[str]:
     """One line per stale record: id, date and commit."""
     for path in sorted(folder("results").glob("*.json")):
-        found = recorded(path.stem)
-        if not found.current:
-            yield f"{found.id}  {found.provenance['date']}  {(found.provenance.get('commit') or 'unknown')[:8]}"
+        saved = recorded(path.stem)
+        if not saved.current:
+            yield f"{saved.id}  {saved.provenance['date']}  {(saved.provenance.get('commit') or 'unknown')[:8]}"
 
 
 if __name__ == "__main__":

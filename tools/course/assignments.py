@@ -120,7 +120,7 @@ def cells(name: str) -> tuple[Cell, ...]:
 
 @functools.cache
 def _cells(name: str, text: str) -> tuple[Cell, ...]:
-    found = []
+    notebook_cells = []
     for cell in _notebook(name, text).cells:
         if cell.cell_type == "code":
             settings = cell.metadata["nbgrader"]
@@ -128,17 +128,19 @@ def _cells(name: str, text: str) -> tuple[Cell, ...]:
             exercise = settings["grade_id"].removeprefix(f"{name}-")
             if found_role := re.fullmatch(r"(\w+)-(answer|shown|hidden)(-\d+)?", exercise):
                 exercise, role = found_role[1], found_role[2]
-            found.append(Cell(role, exercise if role != "given" else "", cell.source, settings.get("points", 0)))
-    return tuple(found)
+            notebook_cells.append(
+                Cell(role, exercise if role != "given" else "", cell.source, settings.get("points", 0))
+            )
+    return tuple(notebook_cells)
 
 
 def points(name: str) -> dict[str, int]:
     """The points of each exercise of a problem set, in order."""
-    found: dict[str, int] = {}
+    by_exercise: dict[str, int] = {}
     for cell in cells(name):
         if cell.role == "hidden":
-            found[cell.exercise] = found.get(cell.exercise, 0) + cell.points
-    return found
+            by_exercise[cell.exercise] = by_exercise.get(cell.exercise, 0) + cell.points
+    return by_exercise
 
 
 def solutions(name: str) -> dict[str, str]:
@@ -148,7 +150,7 @@ def solutions(name: str) -> dict[str, str]:
 
 def released(source: str) -> str:
     """A cell as students get it: a stub in the solution's place, and no hidden test."""
-    return _HIDDEN.sub("", _SOLUTION.sub(lambda found: f"{found[1]}{STUB}", source))
+    return _HIDDEN.sub("", _SOLUTION.sub(lambda match: f"{match[1]}{STUB}", source))
 
 
 def graded(
@@ -193,15 +195,15 @@ def _run(source: str, file: str, names_: dict[str, Any]) -> Any:
 def shown(name: str, answers: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Result of the visible self-test for every answer: a SelfCheck."""
     names_: dict[str, Any] = {"__name__": "__main__", "__builtins__": builtins}
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for number, cell in enumerate(cells(name)):
         if cell.role == "hidden":
             continue
         source = (answers or {}).get(cell.exercise, cell.source) if cell.role == "answer" else cell.source
         value = _run(source, f"<{name}, shown {number}>", names_)
         if cell.role == "shown":
-            found[cell.exercise] = value
-    return found
+            results[cell.exercise] = value
+    return results
 
 
 def function(name: str, exercise: str) -> types.FunctionType:
@@ -210,9 +212,9 @@ def function(name: str, exercise: str) -> types.FunctionType:
     for cell in cells(name):
         if cell.role in ("given", "answer"):
             _run(cell.source, f"<{name}, {cell.exercise}>", names_)
-    found = names_[exercise]
-    assert isinstance(found, types.FunctionType)
-    return found
+    solution = names_[exercise]
+    assert isinstance(solution, types.FunctionType)
+    return solution
 
 
 def table(sets: Sequence[str]) -> str:

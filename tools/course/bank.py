@@ -152,14 +152,14 @@ def headings(page: str) -> Mapping[str, Heading]:
     """The headings of a page by their ids, the page itself under the empty one; Broken if there is no such page."""
     if f"book/{page}" not in chapters.pages():
         raise chapters.Broken(f"{page}: there is no such page")
-    found, title, fence = dict[str, Heading](), "", ""
+    by_id, title, fence = dict[str, Heading](), "", ""
     for line in chapters.source(f"book/{page}").splitlines():
         if mark := re.match(r"`{3,}", line):
             fence = "" if fence and line.startswith(fence) else fence or mark[0]
         elif not fence and (head := re.match(r"(#{1,4}) (.+)", line)):
             title = title or head[2].strip()
-            found[make_id(re.sub(r"[$*`]", "", head[2]))] = Heading(page, title, head[2].strip())
-    return {"": Heading(page, title)} | found
+            by_id[make_id(re.sub(r"[$*`]", "", head[2]))] = Heading(page, title, head[2].strip())
+    return {"": Heading(page, title)} | by_id
 
 
 def heading(read: str, page: str) -> Heading:
@@ -172,19 +172,19 @@ def heading(read: str, page: str) -> Heading:
 
 def load(folder: Path = SOURCES) -> list[Question]:
     """All questions, part by part; Broken, with the question's id, if one is not as it should be."""
-    found = list[Question]()
+    questions = list[Question]()
     for part in PARTS:
         listed = yaml.safe_load((folder / f"{part}.yml").read_text(encoding="utf-8"))
         choices = 0
         for entry in listed:
             try:
-                found.append(_question(entry, part, choices))
+                questions.append(_question(entry, part, choices))
             except (chapters.Broken, KeyError, TypeError, ValueError) as fault:
                 raise chapters.Broken(f"{part}.yml: {entry.get('id', entry)}: {fault}") from fault
-            choices += found[-1].kind == "choice"
-    if len({question.id for question in found}) < len(found):
+            choices += questions[-1].kind == "choice"
+    if len({question.id for question in questions}) < len(questions):
         raise chapters.Broken("two questions share an id")
-    return found
+    return questions
 
 
 def _question(entry: dict[str, Any], part: str, count: int) -> Question:
@@ -213,7 +213,7 @@ def _question(entry: dict[str, Any], part: str, count: int) -> Question:
         raise ValueError(f"{', '.join(sorted(unsaid))}: settings that no text says")
 
     def filled(text: str) -> str:
-        text = re.sub(r"\{=(\w+)\}", lambda found: values[found[1]], " ".join(text.split()))
+        text = re.sub(r"\{=(\w+)\}", lambda match: values[match[1]], " ".join(text.split()))
         _complain_of(text, values.values())
         return text
 

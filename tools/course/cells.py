@@ -146,7 +146,7 @@ class Exercise:
 
 def exercises(cells: Cells, labels: list[str]) -> list[Exercise]:
     """The exercises of a chapter's cells, in order; `labels` are those of the solutions."""
-    found: list[Exercise] = []
+    solved: list[Exercise] = []
     start: int | None = None
     for number, cell in enumerate(cells):
         if cell.cell_type == "markdown" and cell.source.startswith("#### Exercise"):
@@ -156,11 +156,11 @@ def exercises(cells: Cells, labels: list[str]) -> list[Exercise]:
             while end < len(cells) and solves(cells[end]) and (end == number or not _begins(cells[end])):
                 end += 1
             begun = number if start is None else start
-            found.append(Exercise(labels[len(found)], tuple(range(begun, number)), tuple(range(number, end))))
+            solved.append(Exercise(labels[len(solved)], tuple(range(begun, number)), tuple(range(number, end))))
             start = None
-    if len(found) != len(labels):
-        raise ValueError(f"{len(found)} solutions are marked, there are {len(labels)} labels")
-    return found
+    if len(solved) != len(labels):
+        raise ValueError(f"{len(solved)} solutions are marked, there are {len(labels)} labels")
+    return solved
 
 
 def _begins(cell: nbformat.NotebookNode) -> bool:
@@ -183,7 +183,7 @@ def blanks(cells: Cells, labels: list[str]) -> list[Blank]:
     Raises:
         ValueError: if a check has no solution of its name.
     """
-    found = []
+    all_blanks = []
     for exercise in exercises(cells, labels):
         solved = [cells[n].source for n in exercise.solution if cells[n].cell_type == "code"]
         answered = {ast.unparse(call.args[1]) for source in solved for _, call in calls(source, "check")}
@@ -195,8 +195,8 @@ def blanks(cells: Cells, labels: list[str]) -> list[Blank]:
                 against, names = ast.unparse(call.args[1]), read([ast.unparse(call.args[0])])
                 if against not in answered or not (named := sorted(names & functions([body]))):
                     raise ValueError(f"{exercise.label}: no solution of {ast.unparse(call.args[0])} against {against}")
-                found.append(Blank(number, named[0], ast.unparse(statement), body))
-    return found
+                all_blanks.append(Blank(number, named[0], ast.unparse(statement), body))
+    return all_blanks
 
 
 def calls(source: str, *names: str) -> Iterator[tuple[ast.stmt, ast.Call]]:

@@ -77,7 +77,7 @@ class Slide:
 
     def blocks(self, *names: str) -> list[Block]:
         """Its directives of these names, or all of them, in order."""
-        return [block(found) for found in _BLOCK.finditer(self.text) if not names or found["name"] in names]
+        return [block(match) for match in _BLOCK.finditer(self.text) if not names or match["name"] in names]
 
     def speaker_notes(self) -> str:
         """Speaker notes, as text."""
@@ -196,10 +196,10 @@ def note(where: str) -> str:
 def code(page: str, begins: str, lines: int) -> str:
     """So many lines of a chapter's cells, from the one line that begins so; Broken if there is not just one."""
     cells = [cell.splitlines() for cell in chapters.code_cells(chapters.source(page))]
-    found = [(cell, at) for cell in cells for at, line in enumerate(cell) if line.strip().startswith(begins)]
-    if len(found) != 1:
-        raise chapters.Broken(f"{page}: {len(found) or 'no'} line of its cells begins {begins!r}")
-    cell, at = found[0]
+    places = [(cell, at) for cell in cells for at, line in enumerate(cell) if line.strip().startswith(begins)]
+    if len(places) != 1:
+        raise chapters.Broken(f"{page}: {len(places) or 'no'} line of its cells begins {begins!r}")
+    cell, at = places[0]
     if at + lines > len(cell):
         raise chapters.Broken(f"{page}: after {begins!r} its cell has {len(cell) - at} lines, not {lines}")
     chosen = cell[at : at + lines]
@@ -209,14 +209,14 @@ def code(page: str, begins: str, lines: int) -> str:
 
 def exercise(page: str, label: str) -> str:
     """The title of a chapter's exercise; Broken if it has none of this label."""
-    found = re.search(
+    match = re.search(
         rf"^[`:]{{3,}}\{{exercise(?:-start)?\}} *([^\n]*)\n(?::[^\n]*\n)*?:label: *{re.escape(label)}$",
         chapters.source(page),
         re.M,
     )
-    if found is None:
+    if match is None:
         raise chapters.Broken(f"{page}: it has no exercise {label!r}")
-    return found[1].strip()
+    return match[1].strip()
 
 
 def faults(deck: Deck, executed: dict[str, nbformat.NotebookNode] | None = None, *, notes: bool = True) -> list[str]:
@@ -260,8 +260,8 @@ def _slide_faults(slide: Slide, executed: dict[str, nbformat.NotebookNode] | Non
         elif one.name == "exercise-of" and (page := attempt(page_of, one.argument)):
             attempt(exercise, page, one.options.get("label", ""))
     for role in transclude._ROLE.finditer(slide.title + "\n" + slide.text):
-        if (found := attempt(proof, role["name"], role["body"])) and executed is not None:
-            attempt(lambda found=found: transclude.sentence(found, run(transclude.page_of(found))))
+        if (proved := attempt(proof, role["name"], role["body"])) and executed is not None:
+            attempt(lambda proved=proved: transclude.sentence(proved, run(transclude.page_of(proved))))
     if executed is not None:
         attempt(runs.filled, slide.title + "\n" + slide.text)
     if slide.notes and notes:
@@ -287,9 +287,9 @@ def _unproved(deck: Deck) -> list[str]:
     text = own_words(deck)
     listed = [str(piece) for pieces in deck.reasons.values() for piece in pieces]
     wrong = [f"{piece!r} has a reason but is not in the text" for piece in listed if prose.flat(piece) not in text]
-    found = list(transclude.NUMBER.finditer(text))
+    numbers = list(transclude.NUMBER.finditer(text))
     return wrong + [
-        f"no chapter says {number!r} in: …{around}…" for number, around in prose.uncovered(text, found, listed)
+        f"no chapter says {number!r} in: …{around}…" for number, around in prose.uncovered(text, numbers, listed)
     ]
 
 

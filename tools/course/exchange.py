@@ -30,7 +30,7 @@ def _title(part: str) -> str:
 
 
 def _parts(questions: Sequence[Question]) -> dict[str, list[Question]]:
-    return {part: found for part in bank.PARTS if (found := [q for q in questions if q.part == part])}
+    return {part: of_part for part in bank.PARTS if (of_part := [q for q in questions if q.part == part])}
 
 
 def _to_xml(root: ET.Element) -> bytes:

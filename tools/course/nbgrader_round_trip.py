@@ -157,7 +157,7 @@ def students(name: str) -> list[Student]:
     loud = "print('so'); print(1 / np.zeros(1))\n    ### BEGIN SOLUTION"
     talks = {exercise: source.replace("### BEGIN SOLUTION", loud) for exercise, source in right.items()}
     pretend = "staticmethod(lambda *given, **named: None)"
-    found = [
+    people = [
         Student("right", right, worth),
         Student("empty", stub, nothing),
         Student("copied", {exercise: copied(name, exercise) for exercise in worth}, nothing),
@@ -173,12 +173,12 @@ def students(name: str) -> list[Student]:
     for attack, (before, added, within) in ATTACKS.items():
         answers = {exercise: zero(exercise, within) for exercise in worth}
         answers[first] = f"{before}\n{answers[first]}"
-        found.append(Student(attack, answers, nothing, added))
+        people.append(Student(attack, answers, nothing, added))
     for way in WAYS:
         exercise, source, added = forbidden(name, way)
         due = worth | {exercise: 0}
-        found.append(Student(f"calls-{way.replace(' ', '-')}", right | {exercise: source}, due, added))
-    return found
+        people.append(Student(f"calls-{way.replace(' ', '-')}", right | {exercise: source}, due, added))
+    return people
 
 
 def handed_in(name: str, released: Path, student: Student) -> nbformat.NotebookNode:
@@ -207,8 +207,8 @@ def leaks(name: str, text: str) -> list[str]:
             inside |= "### BEGIN" in line
             (secret if inside else shown).add(line.strip())
             inside &= "### END" not in line
-    found = secret - shown - set(assignments.FRESH.splitlines())
-    return sorted(line for line in found if len(line) >= 20 and line in text)
+    hidden = secret - shown - set(assignments.FRESH.splitlines())
+    return sorted(line for line in hidden if len(line) >= 20 and line in text)
 
 
 def environment(folder: Path) -> Path:
@@ -283,8 +283,8 @@ def trip(name: str, course: Path, programs: Path, timeout: int) -> Trip:
     for student in people:
         page = course / "feedback" / student.name / name / f"{name}.html"
         answer_lines = {line.strip() for source in student.answers.values() for line in source.splitlines()}
-        found = [line for line in leaks(name, _without_marks(page)) if line not in answer_lines]
-        leaked += [f"feedback of {student.name}: {line}" for line in found]
+        leaked_lines = [line for line in leaks(name, _without_marks(page)) if line not in answer_lines]
+        leaked += [f"feedback of {student.name}: {line}" for line in leaked_lines]
     return Trip(earned, leaked, seconds)
 
 

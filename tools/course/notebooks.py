@@ -43,9 +43,9 @@ def instructor(page: str) -> nbformat.NotebookNode:
     notebook, run = full_notebook(page), runs.cached(page)
     if run is None:
         raise Missing(f"needs the run of {page}.md as it is now: `make book` runs it")
-    for found in transclude.proofs(_notes(page)):
+    for proof in transclude.proofs(_notes(page)):
         try:
-            transclude.sentence(found, transclude.run_of(transclude.page_of(found)))
+            transclude.sentence(proof, transclude.run_of(transclude.page_of(proof)))
         except chapters.Broken as error:
             raise chapters.Broken(f"book/course/notes/{Path(page).name}.md: {error}") from None
     runs.with_outputs(notebook, run)
@@ -127,13 +127,13 @@ def notes(page: str) -> dict[str, str]:
     """
     preface, *parts = re.split(r"^## +", _notes(page), flags=re.M)
     preface = re.sub(r"^# .*$", "", preface, flags=re.M).strip()
-    found: dict[str, str] = {}
+    by_heading: dict[str, str] = {}
     for part in [f"{chapters.title(page)}\n{preface}"] * bool(preface) + parts:
         heading, _, body = part.partition("\n")
-        if _same(heading) in map(_same, found):
+        if _same(heading) in map(_same, by_heading):
             raise chapters.Broken(f"book/course/notes/{Path(page).name}.md: {heading.strip()!r} has two notes")
-        found[heading.strip()] = notebooks.plain(runs.filled(body))
-    return found
+        by_heading[heading.strip()] = notebooks.plain(runs.filled(body))
+    return by_heading
 
 
 def _same(heading: str) -> str:
@@ -148,9 +148,11 @@ def with_notes(cells: Cells, page: str, by_heading: dict[str, str]) -> Cells:
     used: list[str] = []
     for cell in cells:
         rest, part = cell.source, 0
-        found = [] if cell.cell_type == "code" else [m for m in _HEADING.finditer(rest) if _same(m["words"]) in wanted]
+        matches = (
+            [] if cell.cell_type == "code" else [m for m in _HEADING.finditer(rest) if _same(m["words"]) in wanted]
+        )
         start = 0
-        for match in found:
+        for match in matches:
             heading = _same(match["words"])
             used.append(heading)
             above = rest[start : match.end()].strip()
@@ -160,7 +162,7 @@ def with_notes(cells: Cells, page: str, by_heading: dict[str, str]) -> Cells:
             name = f"note-{len(used)}"
             out.append(nbformat.v4.new_markdown_cell(body, id=name, metadata={"tags": ["instructor"]}))
             start, part = match.end(), part + 1
-        if not found:
+        if not matches:
             out.append(cell)
         elif rest[start:].strip():
             below = rest[start:].strip()

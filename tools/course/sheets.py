@@ -23,11 +23,11 @@ def _set(text: str) -> str:
     seen, the source stands for them.
     """
 
-    def formula(found: re.Match[str]) -> str:
-        source = found[1].replace('"', "&quot;")
-        small = f'<span class="tex mathjax_ignore">{found[1]}</span>'
-        span = f'<span class="formula" role="img" aria-label="{source}">\\({found[1]}\\){small}</span>'
-        return f'<span class="whole">{span}{found[2]}</span>'
+    def formula(match: re.Match[str]) -> str:
+        source = match[1].replace('"', "&quot;")
+        small = f'<span class="tex mathjax_ignore">{match[1]}</span>'
+        span = f'<span class="formula" role="img" aria-label="{source}">\\({match[1]}\\){small}</span>'
+        return f'<span class="whole">{span}{match[2]}</span>'
 
     return re.sub(r"\\\(((?:(?!\\\)).)*)\\\)([,.;:?)]*)", formula, bank.marked(text))
 
@@ -116,7 +116,7 @@ def printed(pages: Mapping[str, str]) -> dict[str, bytes]:
     quiet = "{enableMenu: false, enableAssistiveMml: false, menuOptions: {settings: {assistiveMml: false}}}"
     setting = f"<script>window.MathJax = {{options: {quiet}}}</script>"
     setting += f'<script src="{Path(script).as_uri()}"></script>'
-    found = dict[str, bytes]()
+    documents = dict[str, bytes]()
     try:
         with tempfile.TemporaryDirectory() as folder, chromium.launched() as browser:
             for name, page in pages.items():
@@ -128,8 +128,8 @@ def printed(pages: Mapping[str, str]) -> dict[str, bytes]:
                 if faults := tab.locator("mjx-merror").all_inner_texts() + tab.evaluate(_CUT, WIDTH):
                     raise chapters.Broken(f"{name}: {'; '.join(faults[:5])}")
                 document = tab.pdf(prefer_css_page_size=True, print_background=True, tagged=True, outline=True)
-                found[name] = pdf.outlined(document)
+                documents[name] = pdf.outlined(document)
                 tab.close()
     except RuntimeError as fault:
         raise Missing(str(fault)) from fault
-    return found
+    return documents

@@ -135,8 +135,8 @@ def _section(
     aside.append(f"<p><b>Minute {begins:g} to {begins + slide.minutes:g}</b>, {slide.kind}</p>")
     aside += [_markdown(one.text) for one in slide.blocks("say")]
 
-    def shown(found: re.Match[str]) -> str:
-        one = decks.block(found)
+    def shown(match: re.Match[str]) -> str:
+        one = decks.block(match)
         if one.name == "say":
             return ""
         if one.name == "answer":
@@ -161,8 +161,8 @@ def _section(
     # Blocks stand in the text under a mark while the rest is read as Markdown.
     blocks: list[str] = []
 
-    def keep(found: re.Match[str]) -> str:
-        blocks.append(shown(found))
+    def keep(match: re.Match[str]) -> str:
+        blocks.append(shown(match))
         return f"\n\nBLOCK{len(blocks) - 1}END\n\n" if blocks[-1] else ""
 
     body = _markdown(decks._BLOCK.sub(keep, slide.text))
@@ -227,9 +227,9 @@ def _fill_roles(text: str) -> str:
     """Roles as their words, which say from where they are."""
 
     def words(role: re.Match[str]) -> str:
-        found = decks.proof(role["name"], role["body"])
-        place = html.escape(chapters.title(transclude.page_of(found)))
-        return f'<span class="proved" title="{place}">{found.words}</span>'
+        proof = decks.proof(role["name"], role["body"])
+        place = html.escape(chapters.title(transclude.page_of(proof)))
+        return f'<span class="proved" title="{place}">{proof.words}</span>'
 
     return transclude._ROLE.sub(words, runs.filled(text))
 

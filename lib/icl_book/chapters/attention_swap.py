@@ -475,10 +475,10 @@ def _peak(device: torch.device) -> float:
     """Peak memory of this process since the reset, in MiB; GPU memory if it uses one."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 2**20
-    found = (
+    match = (
         re.search(r"VmHWM:\s*(\d+) kB", (Path("/proc/self/status").read_text())) if sys.platform == "linux" else None
     )
-    return int(found[1]) / 2**10 if found else float("nan")
+    return int(match[1]) / 2**10 if match else float("nan")
 
 
 def _settings_hash(value: Any) -> str:

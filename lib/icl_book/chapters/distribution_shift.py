@@ -105,9 +105,13 @@ def adapt(
         icl.experiments.training.Diverged: if AdamW's loss is not finite.
         FloatingPointError: if that of L-BFGS is not, at its start or end.
     """
-    known = [name for name, _ in model.named_parameters()]
-    if isinstance(names, str) or not known or not all(any(str(part) in name for name in known) for part in names):
-        raise ValueError(f"names must be a sequence of parts of {', '.join(known) or 'no name'}, got {names!r}")
+    all_names = [name for name, _ in model.named_parameters()]
+    if (
+        isinstance(names, str)
+        or not all_names
+        or not all(any(str(part) in name for name in all_names) for part in names)
+    ):
+        raise ValueError(f"names must be a sequence of parts of {', '.join(all_names) or 'no name'}, got {names!r}")
     if config is not None and not isinstance(config, Config):
         raise ValueError(f"config must be an icl.experiments.training.Config or None, got {config!r}")
     mine = copy.deepcopy(model)

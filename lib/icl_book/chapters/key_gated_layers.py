@@ -67,8 +67,8 @@ def gated_layer(layer: str, fed: str, width: Count, d: Count, *, generator: torc
         d: dimension of the inputs.
         generator: what its convolution is drawn from.
     """
-    for name, value, known in (("layer", layer, GATED_LAYERS), ("fed", fed, GATED_FEEDS)):
-        _checks.one_of(name, value, known)
+    for name, value, allowed in (("layer", layer, GATED_LAYERS), ("fed", fed, GATED_FEEDS)):
+        _checks.one_of(name, value, allowed)
     return Convolved(d, width=width, generator=generator, **GATED_LAYERS[layer], **GATED_FEEDS[fed])
 
 
@@ -135,10 +135,10 @@ def over_bound(
             prompt = task.sample(min(size, prompts - first), generator=generator, dtype=dtype, device=device)
             mine, its = (each.errors(prompt.x, prompt.y)[:, -GATED_LAST:].double().square() for each in (model, best))
             differences.append((mine - its).mean(1))
-    found = torch.cat(differences) / bound.error
-    if not bool(found.isfinite().all()):
+    excess = torch.cat(differences) / bound.error
+    if not bool(excess.isfinite().all()):
         raise Diverged("training diverged: on the judge's prompts some of the model's errors are not finite")
-    return 1 + float(found.mean()), float(found.std()) / prompts**0.5
+    return 1 + float(excess.mean()), float(excess.std()) / prompts**0.5
 
 
 @validated

@@ -205,9 +205,9 @@ def best_one_layer(prompt: WordPrompt, *, since: Count) -> float:
         s = one_layer_scores(prompt, lam)[:, since:]
         return float(-((signs * s).mean(0) ** 2 / (s**2).mean(0)).mean())
 
-    found = minimize_scalar(apart, bounds=(0.05, 1.0), method="bounded", options={"xatol": 1e-4})
+    optimum = minimize_scalar(apart, bounds=(0.05, 1.0), method="bounded", options={"xatol": 1e-4})
     # The bounded search does not come upon the end itself.
-    return 1.0 if apart(1.0) <= found.fun else float(found.x)
+    return 1.0 if apart(1.0) <= optimum.fun else float(optimum.x)
 
 
 @validated
@@ -318,9 +318,9 @@ def compare_variants(
                 chosen[arm] = min(tried, key=lambda lr, tried=tried: (math.isnan(tried[lr]), tried[lr]))  # type: ignore[misc]
             lr = chosen[arm if arm in RULE_VARIANTS else "GLA, λ = 0.9"]
             for seed in range(seeds):
-                found = trained(arm, lr, seed)
-                more = {"seed": seed, "lr": lr, "λ": _gates(found.model), "seconds": found.seconds}
-                entries.append((model_answers(found.model, language, to_judge), {"arm": arm, **more}))
+                training = trained(arm, lr, seed)
+                more = {"seed": seed, "lr": lr, "λ": _gates(training.model), "seconds": training.seconds}
+                entries.append((model_answers(training.model, language, to_judge), {"arm": arm, **more}))
         blank: dict[str, Any] = {"γ": gamma, "arm": "", "seed": 0, "lr": 0.0, "λ": "", "seconds": 0.0}
         tables += [judge_answers(answers, exact, late=late).assign(**blank | more) for answers, more in entries]
     return pd.concat(tables, ignore_index=True)

@@ -169,13 +169,13 @@ def best_gate(d: Count, N: Count, *, selects_B: bool, selects_C: bool) -> StepGa
     def risk(at: np.ndarray) -> float:
         return gate(at).risk
 
-    found = [
+    searches = [
         minimize(risk, start, method="Nelder-Mead", options={"xatol": 1e-7, "fatol": 1e-13, "maxiter": 4_000})
         for start in STARTS
     ]
-    arrived = [each for each in found if each.success]
+    arrived = [each for each in searches if each.success]
     if not arrived:
-        raise RuntimeError(f"no search for the step converged: {found[0].message}")
+        raise RuntimeError(f"no search for the step converged: {searches[0].message}")
     return gate(min(arrived, key=lambda each: float(each.fun)).x)
 
 

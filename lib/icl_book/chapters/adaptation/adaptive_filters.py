@@ -100,17 +100,17 @@ def steady_floor(task: DriftingRegression, sequences: int = 20) -> float:
 
 def lowest_errors(gamma: float) -> dict[str, float]:
     """Lowest error of the five methods of :func:`errors_by_memory` over windows from 2 to 300 examples."""
-    found = errors_by_memory(endless_task(gamma), np.geomspace(2, 300, 4001)[::20])
-    return {name: float(errors.min()) for name, errors in found.items()}
+    by_method = errors_by_memory(endless_task(gamma), np.geomspace(2, 300, 4001)[::20])
+    return {name: float(errors.min()) for name, errors in by_method.items()}
 
 
 def filter_sliders() -> Explorable:
     """Sliders of the chapter's first figure: the drift and its dimensions."""
     lowest = {gamma: lowest_errors(gamma) for gamma in (0.8, 0.95, 0.96, 0.965, 0.99)}
-    ahead = {gamma: 1 - found["GLA"] / found["LMS"] for gamma, found in lowest.items()}
+    ahead = {gamma: 1 - errors["GLA"] / errors["LMS"] for gamma, errors in lowest.items()}
     if not ahead[0.96] > 0 > ahead[0.965]:
         raise AssertionError("attention and LMS change places elsewhere")
-    if any(min(found["GLA"], found["LMS"]) < found["delta rule"] for found in lowest.values()):
+    if any(min(errors["GLA"], errors["LMS"]) < errors["delta rule"] for errors in lowest.values()):
         raise AssertionError("the delta rule is not the lowest of the three")
     return explorable(
         "filters",
@@ -143,10 +143,10 @@ def one_sequence() -> tuple[dict[str, Tensor], dict[str, float]]:
 def steady_steps() -> dict[str, float]:
     """Steps of LMS and NLMS with the lowest steady-state error at gamma = 0.95, and the recorded factor of RLS."""
     memories = np.geomspace(2, 300, 4001)
-    found = errors_by_memory(endless_task(0.95), memories)
+    errors = errors_by_memory(endless_task(0.95), memories)
     return {
-        "LMS": 1 / memories[found["LMS"].argmin()],
-        "NLMS": 10 / memories[found["NLMS"].argmin()],
+        "LMS": 1 / memories[errors["LMS"].argmin()],
+        "NLMS": 10 / memories[errors["NLMS"].argmin()],
         "RLS": recorded_settings(0.95)["RLS"][0],
     }
 
@@ -161,7 +161,7 @@ def exact_curves(at: Int[np.ndarray, " lengths"], sequences: int) -> _Errors:
     steps, lam = steady_steps(), one_layer.optimal_forgetting(steady_task(999))
     A = one_layer.optimum(steady_task(999), lam=lam).A
     x = task.sample(sequences, generator=make_generator("learning curves, floor")).x.numpy()
-    found = {
+    curves = {
         "LMS": lms_family.errors(task, steps["LMS"])[at],
         "NLMS": lms_family.errors(task, steps["NLMS"], normalised=True)[at],
         "delta rule": lms_family.errors(task, 1 / 12, lam=0.95)[at],
@@ -169,7 +169,7 @@ def exact_curves(at: Int[np.ndarray, " lengths"], sequences: int) -> _Errors:
         "GLA": np.array([one_layer.layer_risk(A, replace(task, n=int(i)), lam=lam) for i in at]),
         "Kalman": kalman_risk(task, x)[0][at],
     }
-    return {name: errors / one_layer.zero_predictor(task) for name, errors in found.items()}
+    return {name: errors / one_layer.zero_predictor(task) for name, errors in curves.items()}
 
 
 def simulated_curves(sequences: int) -> pd.DataFrame:
@@ -236,8 +236,8 @@ def build(name: str, setting: Iterable[float]) -> Any:
 def tuned(gamma: float, sequences: int, names: Iterable[str] = tuple(TUNABLE)) -> dict[str, tuple[float, ...]]:
     """Settings with the lowest error over the last 200 positions of sequences used for nothing else."""
     prompt = long_task(gamma, n=399).sample(sequences, generator=make_generator(f"tuning {gamma}"), dtype=torch.float64)
-    found = {name: tune(TUNABLE[name], prompt, positions=slice(-200, None)) for name in names}
-    return {name: tuple(result.settings.values()) for name, result in found.items()}
+    results = {name: tune(TUNABLE[name], prompt, positions=slice(-200, None)) for name in names}
+    return {name: tuple(result.settings.values()) for name, result in results.items()}
 
 
 def recorded_settings(gamma: float) -> dict[str, tuple[float, ...]]:
@@ -353,8 +353,8 @@ def choose_gamma(test: int) -> pd.DataFrame:
 
     x, y = torch.cat([p.x for p in sequences]), torch.cat([p.y for p in sequences])
     tries = np.array([steady(g, x, y) for g in candidates])
-    for gamma, p, found in zip(FIVE_DRIFTS, sequences, np.split(tries, len(FIVE_DRIFTS), axis=1), strict=True):
-        to_choose, added = found[:, :60], found[:, 60:].mean(1)
+    for gamma, p, errors in zip(FIVE_DRIFTS, sequences, np.split(tries, len(FIVE_DRIFTS), axis=1), strict=True):
+        to_choose, added = errors[:, :60], errors[:, 60:].mean(1)
         added = added / steady(gamma, p.x[60:], p.y[60:]).mean() - 1
         row = {"γ": gamma, "found": candidates[to_choose.mean(1).argmin()]}
         for size in (60, 5, 1):
@@ -401,10 +401,10 @@ def conventions(printed: Mapping[str, Float64[np.ndarray, " 5"]], sequences: int
 
 
 def _rls_errors(starts: tuple[str, ...], sequences: int) -> dict[tuple[str, float, str, str], list[float]]:
-    found: dict[tuple[str, float, str, str], list[float]]
-    found = {key: [] for key in product(starts, (0.01, 1.0, 100.0), ("before", "after"), WINDOWS)}
+    errors: dict[tuple[str, float, str, str], list[float]]
+    errors = {key: [] for key in product(starts, (0.01, 1.0, 100.0), ("before", "after"), WINDOWS)}
     for gamma in FIVE_DRIFTS:
-        total = dict.fromkeys(found, 0.0)
+        total = dict.fromkeys(errors, 0.0)
         streams = [
             batches(
                 _starting(gamma, start),
@@ -425,9 +425,9 @@ def _rls_errors(starts: tuple[str, ...], sequences: int) -> dict[tuple[str, floa
                     mean = squares[label][:, WINDOWS[window]].mean(1)
                     for start, part in zip(starts, mean.chunk(2), strict=True):
                         total[start, eps, label, window] += part.sum().item()
-        for key in found:
-            found[key].append(total[key] / sequences)
-    return found
+        for key in errors:
+            errors[key].append(total[key] / sequences)
+    return errors
 
 
 def closest_conventions(
@@ -484,13 +484,13 @@ def probabilities_of_scatter(gaps: pd.DataFrame) -> pd.DataFrame:
 
     Indexed by n; chi-squared with five degrees of freedom. Takes the first table of :func:`single_sequences`.
     """
-    found = {
+    probabilities = {
         f"{name}, {span}": {
             f"{n:,}": chdtrc(5, n * ((g["gap"] / g["sequence"]) ** 2).sum()) for n in (1, 2, 5, 10, 10_000)
         }
         for (name, span), g in gaps.groupby(["filter", "span"])
     }
-    return pd.DataFrame(found).rename_axis(index="sequences")
+    return pd.DataFrame(probabilities).rename_axis(index="sequences")
 
 
 def error_of_scaled_lms(gamma: float, d: int = 10) -> float:

@@ -84,8 +84,8 @@ def over_kalman(law: pd.DataFrame, outliers: pd.DataFrame, gamma: float = 0.95) 
     """
     here = law[law["γ"] == gamma]
     floor = here[here.family == "Kalman"].risk.iloc[0]
-    found = by_depth(here[here.family != "Kalman"], ["family", "layers"]).excess
-    excess = {name: found[name].dropna() for name in FAMILIES}
+    by_family = by_depth(here[here.family != "Kalman"], ["family", "layers"]).excess
+    excess = {name: by_family[name].dropna() for name in FAMILIES}
     without = by_depth(outliers, ["family", "layers"]).excess["GLA"]
     excess["GLA"] = pd.concat([excess["GLA"].loc[[1]], without])
     return {SHOWN.get(name, name): 1 + e / floor for name, e in excess.items()}
@@ -169,7 +169,7 @@ def _errors(models: Models, task: Any, total: int, name: str) -> tuple[Tensor, d
     """
     stream = make_generator(f"test {name} paper")
     best: list[Tensor] = []
-    found: dict[str, list[Tensor]] = {key: [] for key in models}
+    by_model: dict[str, list[Tensor]] = {key: [] for key in models}
     finite = dict.fromkeys(models, True)
     for p in batches(task, total, generator=stream, size=2_000, dtype=torch.float64):
         best.append((filters.run_filter(filters.kalman(task), p.x, p.y) - p.y)[:, -10:])
@@ -177,8 +177,8 @@ def _errors(models: Models, task: Any, total: int, name: str) -> tuple[Tensor, d
             for key, model in models.items():
                 errors = model.double().errors(p.x, p.y)
                 finite[key] &= bool(errors.isfinite().all())
-                found[key].append(errors[:, -10:])
-    return torch.cat(best), {key: (torch.cat(parts), finite[key]) for key, parts in found.items()}
+                by_model[key].append(errors[:, -10:])
+    return torch.cat(best), {key: (torch.cat(parts), finite[key]) for key, parts in by_model.items()}
 
 
 def _mean(values: Tensor) -> tuple[float, float]:
@@ -191,11 +191,11 @@ def against_kalman(models: Models, task: Any, total: int, *, name: str) -> pd.Da
 
     A model that overflows on one of them has no risk to speak of: its row is empty.
     """
-    best, found = _errors(models, task, total, name)
+    best, by_model = _errors(models, task, total, name)
     exact = best.square().mean(1)
     risk, se = _mean(exact)
     rows = {"Kalman": {"risk": risk, "se": se, "excess": 0.0, "excess_se": 0.0}}
-    for key, (errors, finite) in found.items():
+    for key, (errors, finite) in by_model.items():
         rows[key] = dict.fromkeys(rows["Kalman"], np.nan)
         if finite:
             squares = errors.square().mean(1)
@@ -209,11 +209,11 @@ def but_for_outliers(models: Models, task: Any, total: int, *, name: str) -> pd.
     An outlier is a prompt on which one of these ten errors is 20 or more, or no number. Excess and risk are those of
     all other prompts; the Kalman filter reads the same ones.
     """
-    best, found = _errors(models, task, total, name)
+    best, by_model = _errors(models, task, total, name)
     exact = best.square()
     level = exact.mean().item()
     rows = {"Kalman": {"risk": level, "excess": 0.0, "excess_se": 0.0, "outliers": 0}}
-    for key, (errors, _) in found.items():
+    for key, (errors, _) in by_model.items():
         well = (errors.abs() < 20).all(1)
         excess, se = _mean((errors.square() - exact)[well].mean(1))
         rows[key] = {
@@ -509,13 +509,13 @@ def stacks_by_examples(table: pd.DataFrame, task: DriftingRegression, longest: i
         longest: the most examples.
     """
     table = table.assign(stack=table.method.str.split("/").str[0])[table.position <= longest]
-    found = {}
+    errors = {}
     for name, shown in (("GLA, 4 layers",) * 2, ("delta rule, 2 layers", "normalised delta rule, 2 layers")):
         excess = table[table["stack"] == name].groupby("position").difference.mean()
         x = replace(task, n=longest).sample(400, generator=make_generator("floor")).x.numpy()
         floor = theory.floors.kalman_risk(replace(task, n=longest), x)[0][excess.index]
-        found[shown] = (excess + floor) / theory.one_layer.zero_predictor(task)
-    return found
+        errors[shown] = (excess + floor) / theory.one_layer.zero_predictor(task)
+    return errors
 
 
 def steps_down(table: pd.DataFrame, column: str, gamma: float) -> tuple[float, float, float]:
@@ -563,12 +563,12 @@ def moments(prompt: Prompt, first_factor: float, second_factors: Sequence[float]
     ]
     each = torch.stack([s.squeeze(-1) * of[:, :-1] for of in (y, h) for s in scores])
     age = torch.arange(prompt.n, 0, -1, dtype=x.dtype)
-    found = []
+    matrices = []
     for second_factor in second_factors:
         read = each @ ((1 - second_factor) * second_factor**age)
         parts = torch.cat([torch.stack([prompt.y[:, -1], h[:, -1]]), read]).double()
-        found.append((parts @ parts.T / prompt.batch).numpy())
-    return found
+        matrices.append((parts @ parts.T / prompt.batch).numpy())
+    return matrices
 
 
 def combined(steps: Any) -> np.ndarray:
@@ -801,8 +801,8 @@ def landscape(sample: Prompt, factors: Sequence[float], floor: float) -> pd.Data
     for first_factor in factors:
         for second_factor, M in zip(factors, moments(single, first_factor, factors), strict=True):
             best = least(M)
-            found = dict(zip(("s_x", "s_1", "s_2"), best.x, strict=True))
-            rows.append({"first": first_factor, "second": second_factor, "excess": best.fun - floor} | found)
+            steps = dict(zip(("s_x", "s_1", "s_2"), best.x, strict=True))
+            rows.append({"first": first_factor, "second": second_factor, "excess": best.fun - floor} | steps)
     return pd.DataFrame(rows)
 
 

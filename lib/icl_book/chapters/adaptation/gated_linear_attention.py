@@ -63,12 +63,12 @@ def simulated_errors(
         prompts: number for every length.
         name: of the random streams, followed by the length.
     """
-    found = []
+    errors = []
     for n in lengths:
         task = steady_task(n)
         layer = trained_layer(task, lam).requires_grad_(False)
-        found.append(squared_error(layer, task, prompts, generator=make_generator(f"{name} {n}")))
-    mean, se = np.array(found, dtype=float).T / one_layer.zero_predictor(steady_task())
+        errors.append(squared_error(layer, task, prompts, generator=make_generator(f"{name} {n}")))
+    mean, se = np.array(errors, dtype=float).T / one_layer.zero_predictor(steady_task())
     return mean, se
 
 

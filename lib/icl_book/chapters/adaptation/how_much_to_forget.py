@@ -107,19 +107,19 @@ def best_factors() -> dict[str, Float64[np.ndarray, " settings"]]:
 def growth_of_sums() -> Float64[np.ndarray, " curves"]:
     """Smallest increase of D1, D2 and D3 from one forgetting factor to the next, over a grid of tasks."""
     grid = itertools.product((0.3, 0.8, 0.95, 1.0), (2, 10, 100), SCALES)
-    found = [moments.recursion(FACTORS, gamma=gamma, n=n, sigma_w=w, sigma_e=e) for gamma, n, (w, e) in grid]
-    return np.array([np.diff(getattr(D, name)).min() for name in ("D1", "D2", "D3") for D in found])
+    sums = [moments.recursion(FACTORS, gamma=gamma, n=n, sigma_w=w, sigma_e=e) for gamma, n, (w, e) in grid]
+    return np.array([np.diff(getattr(D, name)).min() for name in ("D1", "D2", "D3") for D in sums])
 
 
 def xi_peaks_at_gamma() -> list[bool]:
     """For every task of a grid, True if D1^2 / D2 rises up to lambda = gamma and falls beyond it."""
-    found = []
+    peaks_at_gamma = []
     for gamma, n, (w, e) in itertools.product((0.3, 0.5, 0.8, 0.9, 0.95), (2, 5, 100), SCALES):
         score = one_layer.xi(paper_task(n, gamma=gamma, sigma_w=w, sigma_e=e), lam=FACTORS)
         slope, rounding = np.diff(score), 1e-12 * score.max()
         rises = (slope[FACTORS[1:] <= gamma + 1e-9] > -rounding).all()
-        found.append(bool(rises and (slope[FACTORS[:-1] >= gamma - 1e-9] < rounding).all()))
-    return found
+        peaks_at_gamma.append(bool(rises and (slope[FACTORS[:-1] >= gamma - 1e-9] < rounding).all()))
+    return peaks_at_gamma
 
 
 def is_convex(task: DriftingRegression) -> bool:
@@ -267,11 +267,11 @@ def printed_sums(
 
 def deviation_with_one_misprint() -> dict[int, float]:
     """Median relative deviation of the third form of D3 with one of its errata left uncorrected, by its number."""
-    found = {}
+    deviations = {}
     for number in (2, 3, 4, 5):
         nearly, exact = printed_sums("D3", "λ ≠ γ", corrected={2, 3, 4, 5} - {number})
-        found[number] = float(np.median(np.abs(nearly / exact - 1)))
-    return found
+        deviations[number] = float(np.median(np.abs(nearly / exact - 1)))
+    return deviations
 
 
 def cost_of_misprints() -> pd.DataFrame:

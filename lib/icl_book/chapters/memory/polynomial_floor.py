@@ -340,7 +340,7 @@ def prompt_polynomials(t: Spectra, weight: Spectra, layers: int) -> Float64[Tens
     By conjugate gradients' recursion, which stops when it has nothing left to remove.
     """
     e, s = torch.ones_like(t), torch.zeros_like(t)
-    found, before = [e], torch.full_like(t[:, :1], torch.inf)
+    polynomials, before = [e], torch.full_like(t[:, :1], torch.inf)
     total = (weight * t).sum(-1, keepdim=True)
     for _ in range(layers):
         energy = (weight * t * e * e).sum(-1, keepdim=True)
@@ -349,8 +349,8 @@ def prompt_polynomials(t: Spectra, weight: Spectra, layers: int) -> Float64[Tens
         going = energy > 1e-26 * total
         e = torch.where(going, e + energy / torch.where(going, size, 1.0) * s, e)
         before = torch.where(going, energy, torch.inf)
-        found.append(e)
-    return torch.stack(found, 1)
+        polynomials.append(e)
+    return torch.stack(polynomials, 1)
 
 
 def from_floor_to_cg(size: int, examples: int, layers: int, prompts: int) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -412,7 +412,7 @@ def rivals(steps: int = SHALLOW, prompts: int = 20_000) -> list[Rival]:
         "Nesterov": (lfom.nesterov_table, 0.03, 0.9),
         "momentum": (lfom.momentum_table, 0.005, 0.9),
     }
-    floor, found = polynomial_floor.optimal_risks(d, n, steps)[-1], []
+    floor, methods = polynomial_floor.optimal_risks(d, n, steps)[-1], []
     for convention, D in CONVENTIONS.items():
         # Means of products of the Hessian's powers for A = I: a polynomial's risk is a quadratic form in them.
         stream = make_generator(f"rivals {D.min():g}")
@@ -434,8 +434,8 @@ def rivals(steps: int = SHALLOW, prompts: int = 20_000) -> list[Rival]:
 
             starts = [(np.log(step), logit) for step in (0.3, 1.0) for logit in (-2.0, 1.0)]
             tuned = np.exp(min(minimize(log_risk, start, method="Nelder-Mead").fun for start in starts))
-            found.append(Rival(name, convention, risk(table(eta, beta, steps)) / floor, float(tuned) / floor))
-    return found
+            methods.append(Rival(name, convention, risk(table(eta, beta, steps)) / floor, float(tuned) / floor))
+    return methods
 
 
 # Ten dimensions
@@ -478,9 +478,9 @@ def train_on_eigenvalues(size: int = 10, layers: int = DEEP, prompts: int = 20_0
 
 def excess_by_prompts(counts: Iterable[int], size: int = 10, layers: int = DEEP) -> dict[int, Depths]:
     """Exact risk over the floor after 1 .. layers layers of the register that is best for so many stacked prompts."""
-    floor, found = polynomial_floor.optimal_risks(size, n, layers), {}
+    floor, excess = polynomial_floor.optimal_risks(size, n, layers), {}
     for count in counts:
         H = sample_hessians(np.eye(size), n, count, generator=make_generator(f"LFOM {size}")).numpy()
         Gamma = lfom.registers(*polynomial_floor.fitted_registers(H, None, layers))
-        found[count] = (lfom.table_risks(Gamma, size, n) / floor)[1:]
-    return found
+        excess[count] = (lfom.table_risks(Gamma, size, n) / floor)[1:]
+    return excess

@@ -294,9 +294,9 @@ def _cosine(h: np.ndarray, w: np.ndarray) -> np.ndarray:
 
 def _met(prompt: Prompt, N: int) -> tuple[np.ndarray, np.ndarray]:
     """What K meets on its left, (x_q, 1), and on its right, (g, q, s), in every prompt."""
-    known = s6.statistics(prompt, s6.assumed(prompt.x.shape[-1], 1, N, generator=make_generator("its step alone")))
-    left = np.column_stack([known.e[:, :-1].numpy(), np.ones(len(prompt.y))])
-    return left, np.column_stack([known.g.numpy(), known.s.numpy()])
+    statistics = s6.statistics(prompt, s6.assumed(prompt.x.shape[-1], 1, N, generator=make_generator("its step alone")))
+    left = np.column_stack([statistics.e[:, :-1].numpy(), np.ones(len(prompt.y))])
+    return left, np.column_stack([statistics.g.numpy(), statistics.s.numpy()])
 
 
 def starts_and_rates(known: theory.Coefficients, d_h: int = 16, steps: int = STEPS) -> pd.DataFrame:
@@ -316,9 +316,9 @@ def starts_and_rates(known: theory.Coefficients, d_h: int = 16, steps: int = STE
         for k, (scale, c) in enumerate(grid):
             row = table.setdefault(f"σ = {scale:g}" + (", clipped" if clip == 1 else ""), {})
             row[f"c = {c:g}"] = _outcome(last[5 * k : 5 * k + 5], risk.least)
-    found = pd.DataFrame.from_dict(table, orient="index")
-    found.index.name = f"start, d_h = {d_h}"
-    return found
+    frame = pd.DataFrame.from_dict(table, orient="index")
+    frame.index.name = f"start, d_h = {d_h}"
+    return frame
 
 
 def _outcome(at: np.ndarray, least: float) -> str:

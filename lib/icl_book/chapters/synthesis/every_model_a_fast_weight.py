@@ -50,20 +50,20 @@ def law(d: int, s: float, v: float = 0.0) -> fw.DriftLaw:
 
 def layer_errors(drift: fw.DriftLaw) -> dict[str, float]:
     """Steady errors of layers at their best and of the Kalman filter (a fit), relative to the zero predictor's."""
-    found = {
+    errors = {
         "GLA": fw.best_gla(drift).error,
         "GLA, gates of |x|": fw.free_gates(drift).error,
         "delta rule": fw.best_delta(drift).error,
         "Longhorn": fw.best_unit_delta(drift).error,
         "Kalman": large_d.kalman_floor(drift),
     }
-    return {name: float(error / drift.zero_error) for name, error in found.items()}
+    return {name: float(error / drift.zero_error) for name, error in errors.items()}
 
 
 def over_floor(drift: fw.DriftLaw) -> dict[str, float]:
     """Errors of :func:`layer_errors`, and the zero predictor's, in multiples of the floor."""
-    found = layer_errors(drift) | {"zero predictor": 1.0}
-    return {name: error / found["Kalman"] for name, error in found.items()}
+    errors = layer_errors(drift) | {"zero predictor": 1.0}
+    return {name: error / errors["Kalman"] for name, error in errors.items()}
 
 
 def drift_sliders(d: int, log_s: float, grid: _Curve) -> Explorable:
@@ -133,13 +133,13 @@ def against_the_equation(drifts: Sequence[fw.DriftLaw], prompts: int) -> pd.Data
 
 def channel_gates_run(gammas: Sequence[float], prompts: int) -> dict[float, float]:
     """Deviation of layers with a gate per channel from their closed form, in standard errors, by gamma."""
-    found = {}
+    deviations = {}
     for gamma in gammas:
         drift = fw.DriftLaw(10, gamma, 0.1)
         layer, expected = OPTIMAL_FILTERS["a gate per channel"](drift)
         error, se = clean_risk(layer, _sample(drift, "channels", prompts, 300), last=150)
-        found[gamma] = float((error - expected) / se)
-    return found
+        deviations[gamma] = float((error - expected) / se)
+    return deviations
 
 
 def _mesa_filter(drift: fw.DriftLaw, s: float, v: float) -> filters.Filter:
@@ -160,9 +160,9 @@ def run_layers(d: int, s: float, v: float, prompts: int) -> dict[str, _Error]:
     layers["Mesa"] = _mesa_filter(drift, drift.drift_rate, drift.noise_ratio)
     layers["Kalman"] = filters.kalman(task, sigma_y=drift.sigma_y)
     data = _sample(drift, "against the floor", prompts, 400)
-    found = {name: clean_risk(layer, data, last=200) for name, layer in layers.items()}
+    errors = {name: clean_risk(layer, data, last=200) for name, layer in layers.items()}
     return {
-        name: (float(error) / drift.zero_error, float(se) / drift.zero_error) for name, (error, se) in found.items()
+        name: (float(error) / drift.zero_error, float(se) / drift.zero_error) for name, (error, se) in errors.items()
     }
 
 
@@ -251,7 +251,7 @@ def fixed_layers(drift: fw.DriftLaw, random_layers: int = 240, chunks: Sequence[
 
         return simplex(error, np.array([0.9, 0.05]), evaluations=60)[1]
 
-    found = {
+    errors = {
         f"{random_layers} layers at random, the best": min(
             _random_layer_error(drift, seed) for seed in range(random_layers)
         ),
@@ -261,7 +261,7 @@ def fixed_layers(drift: fw.DriftLaw, random_layers: int = 240, chunks: Sequence[
         **{f"chunks of {size}": chunk(size) for size in chunks},
         "Longhorn": fw.best_unit_delta(drift).error,
     }
-    return pd.Series(found, name="error").rename_axis("layer")
+    return pd.Series(errors, name="error").rename_axis("layer")
 
 
 def second_order_errors(coefficients: tuple[float, float]) -> dict[str, float]:
@@ -318,19 +318,19 @@ def unequal_inputs(gammas: Sequence[float], sequences: int = 24) -> pd.DataFrame
     """
     spectrum = 16 ** np.linspace(0, 1, 10)
     spectrum *= 10 / spectrum.sum()
-    found = {}
+    errors = {}
     for gamma in gammas:
         drift = fw.DriftLaw(10, gamma, 0.1)
         x = torch.randn((sequences, 900, 10), generator=make_generator(f"unequal {gamma}"), dtype=torch.float64)
         floor = floors.kalman_errors(x.numpy() * np.sqrt(spectrum), drift, spectrum)[:, 500:]
-        found[gamma] = {
+        errors[gamma] = {
             "GLA, one fade": fw.gla_shared(drift, spectrum)[0],
             "GLA, a fade per channel": fw.gla_per_channel(drift, spectrum),
             "delta rule, one gain": fw.delta_shared(drift, spectrum)[0],
             "delta rule, a gain per channel": fw.delta_diagonal(drift, spectrum),
             "Kalman (drawn inputs)": floor.mean(),
         }
-    return pd.DataFrame(found).rename_axis(index="error, condition number 16", columns="γ")
+    return pd.DataFrame(errors).rename_axis(index="error, condition number 16", columns="γ")
 
 
 # Many dimensions: the floor and Mesa
@@ -406,8 +406,8 @@ def mesa_by_size(s: float, v: float, prompts: Mapping[int, int]) -> dict[str, fl
     """
     means, errors = zip(*(mesa_run(d, s, v, count) for d, count in prompts.items()), strict=True)
     fit, formula = extrapolate(list(prompts), means, errors, powers=2), best_mesa(s, v).error
-    found = {f"d = {d}": mean for d, mean in zip(prompts, means, strict=True)}
-    return found | {
+    by_size = {f"d = {d}": mean for d, mean in zip(prompts, means, strict=True)}
+    return by_size | {
         "extrapolated": fit.limit,
         "± s.e.": fit.se,
         "formula": formula,
@@ -418,7 +418,7 @@ def mesa_by_size(s: float, v: float, prompts: Mapping[int, int]) -> dict[str, fl
 
 def random_walk_errors(noises: Sequence[float]) -> pd.DataFrame:
     """Errors over d^2 q on a random walk as d grows, by the noise nu = sigma_y^2 / (d^2 q)."""
-    found = {
+    errors = {
         nu: {
             "delta rule": large_d.delta_random_walk(nu),
             "RLS at its best λ": min(large_d.rls_random_walk(nu, t) for t in np.geomspace(0.2, 3, 60)),
@@ -426,7 +426,7 @@ def random_walk_errors(noises: Sequence[float]) -> pd.DataFrame:
         }
         for nu in noises
     }
-    return pd.DataFrame(found).rename_axis(index="error / (d² q), d → ∞", columns="ν = σ_y² / (d² q)")
+    return pd.DataFrame(errors).rename_axis(index="error / (d² q), d → ∞", columns="ν = σ_y² / (d² q)")
 
 
 # The map of layers
@@ -459,9 +459,9 @@ class LayerMap:
     def times_at_star(self) -> dict[str, float]:
         """Errors over the floor's at the star."""
         s, v = self.star
-        found = large_d.eps_gla(s, v), large_d.eps_delta(s, v), best_mesa(s, v).error
+        errors = large_d.eps_gla(s, v), large_d.eps_delta(s, v), best_mesa(s, v).error
         floor = large_d.kalman_large_d(s, v)
-        return {name: float(error / floor) for name, error in zip(CHEAP_LAYERS, found, strict=True)}
+        return {name: float(error / floor) for name, error in zip(CHEAP_LAYERS, errors, strict=True)}
 
     def enough(self) -> str:
         """Cheapest layer within a tenth of the floor at the star."""

@@ -95,10 +95,10 @@ def ladder(d: int, windows: Sequence[int], sequences: int, priors: Mapping[int, 
 
     for window in windows:
         prior = (priors or {}).get(window) or best_prior(window)
-        found = errors(x, window, prior)
-        rows.append([d, window, prior, found.mean(), found.std(ddof=1) / sequences**0.5])
-    found = _steady(floors.riccati(x, np.eye(d), start=np.sqrt(0.7 * d), gain=1.0, added=1.0, noise=0.0), d)
-    rows.append([d, -1, 0.0, found.mean(), found.std(ddof=1) / sequences**0.5])
+        sequence_errors = errors(x, window, prior)
+        rows.append([d, window, prior, sequence_errors.mean(), sequence_errors.std(ddof=1) / sequences**0.5])
+    sequence_errors = _steady(floors.riccati(x, np.eye(d), start=np.sqrt(0.7 * d), gain=1.0, added=1.0, noise=0.0), d)
+    rows.append([d, -1, 0.0, sequence_errors.mean(), sequence_errors.std(ddof=1) / sequences**0.5])
     return pd.DataFrame(rows, columns=["d", "keys", "prior", "error", "se"])
 
 
@@ -197,11 +197,11 @@ def layers_over_bound(law: fw.DriftLaw, prompts: int) -> dict[str, tuple[float, 
         "DeltaNet": "delta rule",
         "Longhorn": "Longhorn",
     }
-    found = {}
+    errors = {}
     for layer, name in names.items():
         mean, se = clean_risk(OPTIMAL_FILTERS[name](law)[0], data, last=150)
-        found[layer] = (float(mean / bound), float(se / bound))
-    return found
+        errors[layer] = (float(mean / bound), float(se / bound))
+    return errors
 
 
 def least_errors(d: int, s: Sequence[float]) -> dict[str, Float64[np.ndarray, " m"]]:
@@ -255,9 +255,9 @@ def search_gates(name: str, evaluations: Sequence[int]) -> Float64[np.ndarray, "
     keys[:, 0] *= 3 if kind == "uneven keys" else 1
     A = 0.5 * np.eye(N) + 0.1 * rng.standard_normal((12, N, N))
     b = 0.3 * rng.standard_normal((12, N))
-    found = [finite_key_gates.gated_error(A, b, keys, drift)[0]]
-    found += [finite_key_gates.search_gates(keys, drift, A, b, evaluations=n) for n in evaluations]
-    return np.array(found) / finite_key_gates.finite_bound(keys, drift).error
+    errors = [finite_key_gates.gated_error(A, b, keys, drift)[0]]
+    errors += [finite_key_gates.search_gates(keys, drift, A, b, evaluations=n) for n in evaluations]
+    return np.array(errors) / finite_key_gates.finite_bound(keys, drift).error
 
 
 # Other keys, other drifts
@@ -368,9 +368,9 @@ def worth_of_correlated_keys(
     for d, sequences, length in sizes:
         for rho in rhos:
             x = correlated_keys(d, sequences, length, rho)
-            found = {name: errors_at_next_key(x, window) for name, window in seen.items()}
-            means[d, rho] = {name: e.mean() for name, e in found.items()}
-            ses[d, rho] = {name: e.std(ddof=1) / sequences**0.5 for name, e in found.items()}
+            errors = {name: errors_at_next_key(x, window) for name, window in seen.items()}
+            means[d, rho] = {name: e.mean() for name, e in errors.items()}
+            ses[d, rho] = {name: e.std(ddof=1) / sequences**0.5 for name, e in errors.items()}
     tables = [pd.DataFrame(rows).T for rows in (means, ses)]
     for table in tables:
         table.index.names = ["d", "ρ"]
@@ -404,8 +404,8 @@ def short_training(prompts: int) -> pd.DataFrame:
 def long_trainings() -> tuple[pd.DataFrame, float]:
     """The recorded run: all layers, three starts each, and :func:`short_training`; and the seconds that it took."""
     start = time.monotonic()
-    found = key_gated_layers.compare_gated(gentle_drift(), seeds=STARTS, prompts=JUDGED)
-    table = pd.concat([found, short_training(JUDGED)], ignore_index=True)
+    comparison = key_gated_layers.compare_gated(gentle_drift(), seeds=STARTS, prompts=JUDGED)
+    table = pd.concat([comparison, short_training(JUDGED)], ignore_index=True)
     return table, time.monotonic() - start
 
 
