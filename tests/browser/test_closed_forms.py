@@ -318,13 +318,14 @@ def test_filters_draw_the_librarys_curves(explore, forms):
     at, wide = np.geomspace(2, 300, 120), np.geomspace(2, 300, 401)
     for gamma, d in ((0.95, 10), (0.5, 1), (0.5, 30), (0.99, 1), (0.99, 30)):
         task, zero, values = steady(gamma, d), d / (1 - gamma**2), {"gamma": gamma, "d": d}
-        drawn = explore("filters", values, {"methods": list(errors_by_memory(task, at[:1]))})
+        curves = errors_by_memory(task, at)
+        drawn = explore("filters", values, {"methods": list(curves)})
         floor, best = forms.evaluate("task => icl.steadyFloor(task)", values), drawn.stars
-        for name, expected in errors_by_memory(task, at).items():
+        for name, expected in curves.items():
             shown = expected <= 2 * zero
             drawn.has(at[shown], {name: expected[shown]}, rtol=1e-6, unit=floor)
         drawn.has([2, 300], {"zero predictor": zero / floor, "Kalman": 1.0}, rtol=1e-12)
-        assert set(drawn.names) == {*errors_by_memory(task, at), "zero predictor", "Kalman"}
+        assert set(drawn.names) == {*curves, "zero predictor", "Kalman"}
         said = drawn.readout.split(": ", 1)[1]
         everywhere = errors_by_memory(task, wide)
         assert [star["by"] for star in best] == list(everywhere)
