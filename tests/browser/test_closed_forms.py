@@ -239,10 +239,9 @@ def test_turning_signs_draw_the_librarys_curves(explore):
         def right(at, flip=flip, rho=rho, n=n):
             return 100 * sign_flips.sign_accuracy(np.array(at), flip=flip, n=n, explained=rho)
 
-        np.testing.assert_allclose(drawn.heights("one layer"), right(lams), rtol=1e-6)
+        drawn.has(lams, {"one layer": right(lams)}, rtol=1e-6)
         known, star = 100 * float(sign_flips.sign_ceiling(rho)), drawn.star
-        for name, level in {"chance": 50, "the rule known": known}.items():
-            np.testing.assert_allclose(drawn.heights(name), [level] * 2, rtol=1e-6)
+        drawn.has([lams[0], lams[-1]], {"chance": 50, "the rule known": known}, rtol=1e-6)
         np.testing.assert_allclose(star["y"], right(star["x"]), rtol=1e-6)
         expected = [star["x"], star["y"], 0.9, float(right(0.9)), 1, float(right(1.0)), known]
         np.testing.assert_allclose(drawn.said, expected, atol=0.0501)
@@ -728,8 +727,7 @@ def test_a_drawn_spectrum_draws_the_librarys_levels(explore):
         v, height = 10**log_v, np.array(bands) / sum(bands) / width
         f = 10 * np.repeat([*height, 0.0], np.rint([*(100 * width), 700]).astype(int))
         errors = {m: error(f, ones, sigma_y=np.sqrt(10 * v)) / 10 for m, error in readers.items()}
-        for name, error in errors.items():
-            assert drawn.heights(name) == pytest.approx([error + v] * 2, rel=1e-9)
+        drawn.has([edges[0], edges[-1]], {name: error + v for name, error in errors.items()}, rtol=1e-9)
         assert drawn.heights("the drift") == pytest.approx(np.repeat(height.clip(0.011), 2), rel=1e-9)
         shown = [100 * error for error in errors.values()]
         ratios = [errors["Kalman"] / errors["smoother"], errors["gates of the key"] / errors["Kalman"]]
@@ -965,9 +963,8 @@ def test_stretched_stacks_are_the_librarys(explore):
     The star is where the error first comes to ten times that of answering 0, to 1e-4, and the sentence says it.
     """
     prompt = drawn_prompt(9, 4, [1.0, 1.5, 2.0, 4.0])
-    points = list(itertools.product((1, 2, 4, 8), (0.5, 4.0), (1, 4, 9)))
     starred = 0
-    for layers, steps, long in points:
+    for layers, steps, long in itertools.product((1, 2, 4, 8), (0.5, 4.0), (1, 4, 9)):
         drawn = explore("stretched", {"layers": layers, "steps": steps, "long": long}, prompt)
         said, at = drawn.readout, {}
         for method, depth in (("one layer", 1), ("the stack", layers)):
@@ -977,8 +974,7 @@ def test_stretched_stacks_are_the_librarys(explore):
             ruined = [by for by, e in zip(prompt["stretches"], expected, strict=True) if not e < 10]
             at[method] = ruined[0] if ruined else np.inf
         flat = wrong_by(prompt, layers, steps, long, 4.0, normalised=True)
-        for method, level in (("the stack, normalised", flat), ("zero predictor", 1.0)):
-            np.testing.assert_allclose(drawn.heights(method), [level] * len(prompt["stretches"]), rtol=1e-6)
+        drawn.has(prompt["stretches"], {"the stack, normalised": flat, "zero predictor": 1.0}, rtol=1e-6)
         assert f"on normalised tokens it is {flat:.3g} " in said
         assert len(drawn.stars) == (1 < at["the stack"] < np.inf)
         for star in drawn.stars:
