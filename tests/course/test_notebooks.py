@@ -125,10 +125,6 @@ def told(passed, message):
     return displayed({runs.EXERCISE: {"name": "twice", "passed": passed, "message": message}, "text/plain": message})
 
 
-def written(text):
-    return nbformat.v4.new_output("stream", text=text)
-
-
 def cell_of(notebook, name):
     """The cell of an id."""
     return next(cell for cell in notebook.cells if cell.id == name)
@@ -237,7 +233,7 @@ def test_an_instructor_gets_all_of_it(one, monkeypatch):
     notes.write_text("# Notes\n\nBegin here.\n\n## A heading\n**Goal.** See it.\n")
     run = notebooks.full_notebook(page)
     ran = [cell for cell in run.cells if cell.cell_type == "code"]
-    ran[0].outputs = [written("1.0\n")]
+    ran[0].outputs = [nbformat.v4.new_output("stream", text="1.0\n")]
     ran[1].outputs = [displayed({runs.SAID: "It is"}), told(False, "not yet")]
     monkeypatch.setattr(runs, "cached", lambda page: run)
     made = notebooks.instructor(page)
@@ -292,7 +288,7 @@ def test_a_run_is_judged(one):
     solved.outputs = []
     assert "0 checks for 1 blanks" in student_runs.assess(page, run).faults
     other = copy.deepcopy(run)
-    cell_of(other, first).outputs = [written("1")]
+    cell_of(other, first).outputs = [nbformat.v4.new_output("stream", text="1")]
     assert len(student_runs.differences(other, run)) == 1
 
 
@@ -352,7 +348,7 @@ def test_students_notebooks_run(one, monkeypatch, capsys):
             if "filled-0-0" in {cell.id for cell in notebook.cells}:
                 cell_of(notebook, "filled-0-0").outputs = [told(right, "right")]
             elif noisy:
-                cell_of(notebook, first).outputs.append(written("other"))
+                cell_of(notebook, first).outputs.append(nbformat.v4.new_output("stream", text="other"))
             yield name, notebook, 1.0, ""
 
     monkeypatch.setattr(student_runs.runs, "execute_in_parallel", side_by_side)
