@@ -323,24 +323,32 @@ def test_a_changed_promise_stands_in_the_changelog():
     assert unsaid(released, promises.promises(evidence.ledger()), changelog) == {}
 
 
+ROW = "gla.eq6.unroll"
 LOOSENED = {
-    "deleted": lambda now, id: now.pop(id),
-    "tolerance": lambda now, id: now[id].update(tolerance={"relative": 1e9}),
-    "printed": lambda now, id: now[id].update(printed=0.5),
-    "verdict": lambda now, id: now[id].update(verdict="misprint"),
-    "limits": lambda now, id: now[id].update(limits={"gain": 2.0}),
+    "deleted": lambda now: now.pop(ROW),
+    "tolerance": lambda now: now[ROW].update(tolerance={"relative": 1e9}),
+    "printed": lambda now: now[ROW].update(printed=0.5),
+    "verdict": lambda now: now[ROW].update(verdict="misprint"),
+    "limits": lambda now: now[ROW].update(limits={"gain": 2.0}),
 }
+
+
+def loosened(what):
+    """What the ledger promises today, and the same with one row changed."""
+    released = promises.promises(evidence.ledger())
+    now = json.loads(json.dumps(released))
+    LOOSENED[what](now)
+    return released, now
 
 
 @pytest.mark.parametrize("what", LOOSENED)
 def test_a_promise_changed_in_silence_is_found(what):
     """Each is found by the row's name, until the newest section of the changelog names it; a new row is none."""
-    released = promises.promises(evidence.ledger())
-    now = json.loads(json.dumps(released)) | {"gla.new": released["gla.eq6.unroll"]}
-    LOOSENED[what](now, "gla.eq6.unroll")
-    log = "# Changelog\n\n## [2.0]\n\n- {}\n\n## [1.0]\n\n- `gla.eq6.unroll` is new.\n"
-    assert unsaid(released, now, log.format("Nothing.")) == {"gla.eq6.unroll": [what]}
-    assert unsaid(released, now, log.format("`gla.eq6.unroll` allows more, because.")) == {}
+    released, now = loosened(what)
+    now["gla.new"] = released[ROW]
+    log = f"# Changelog\n\n## [2.0]\n\n- {{}}\n\n## [1.0]\n\n- `{ROW}` is new.\n"
+    assert unsaid(released, now, log.format("Nothing.")) == {ROW: [what]}
+    assert unsaid(released, now, log.format(f"`{ROW}` allows more, because.")) == {}
 
 
 def test_a_changed_bar_says_why_in_its_row():
@@ -352,11 +360,9 @@ def test_a_changed_bar_says_why_in_its_row():
 @pytest.mark.parametrize("what", ["verdict", "tolerance", "limits"])
 def test_a_bar_changed_in_silence_is_found(what):
     """Until the row has one more entry than at the release; an entry that is gone is found too."""
-    released = promises.promises(evidence.ledger())
-    now = json.loads(json.dumps(released))
-    LOOSENED[what](now, "gla.eq6.unroll")
-    assert promises.unexplained(released, now) == {"gla.eq6.unroll": [what]}
-    now["gla.eq6.unroll"]["changes"] += 1
+    released, now = loosened(what)
+    assert promises.unexplained(released, now) == {ROW: [what]}
+    now[ROW]["changes"] += 1
     assert promises.unexplained(released, now) == {}
     now["mem.fig1.competitive"]["changes"] -= 1
     assert promises.unexplained(released, now) == {"mem.fig1.competitive": []}
@@ -457,27 +463,13 @@ EVIL = (
     "<script>alert(1)</script> {{ 7 * 7 }} {raw}`<b>` [a](javascript:b) ![c](d) $x$ **e** `f` {#g} &lt; \\[h\\] |i| @j"
 )
 BEGINNINGS = [
-    ":::{raw} html\n",
-    "```{raw} html\n",
-    "{{ x }}",
-    "# ",
-    "- ",
-    "+++ ",
-    "% ",
-    "(a)=\n",
-    "1. ",
-    "> ",
-    "---\n",
-    "    ",
-    "\n\n",
-    "a\n===\n",
-    "| a |\n|---|\n",
-    "[a]: b\n",
-    "a\n: ",
-    "$$",
+    # of Markdown
+    *("# ", "- ", "1. ", "> ", "---\n", "    ", "\n\n", "a\n===\n", "[a]: b\n", "<!-- "),
+    # of what the book's settings add to it
+    *(":::{raw} html\n", "```{raw} html\n", "{{ x }}", "+++ ", "% ", "(a)=\n", "| a |\n|---|\n", "a\n: ", "$$"),
     "\\begin{a}\n",
-    "<!-- ",
 ]
+TEXT = {"text", "text_special"}
 
 
 def read_as_myst(text):
@@ -494,9 +486,10 @@ def test_what_a_row_or_a_record_says_is_text(beginning):
     text = beginning + EVIL
     blocks, parts = read_as_myst(directives._literal(text))
     assert blocks == ["paragraph_open", "inline", "paragraph_close"]
-    assert {part.type for part in parts} <= {"text", "text_special"}
+    assert {part.type for part in parts} <= TEXT
     assert "".join(part.content for part in parts) == " ".join(text.split())
-    assert read_as_myst(text)[0] != blocks or {part.type for part in read_as_myst(text)[1]} - {"text", "text_special"}
+    bare, within = read_as_myst(text)
+    assert bare != blocks or {part.type for part in within} - TEXT
 
 
 def test_a_planted_row_is_shown_as_text():
@@ -506,8 +499,8 @@ def test_a_planted_row_is_shown_as_text():
     check = evidence.Check(row.id, row.verdict, row.claim, EVIL, f"measured {EVIL}", f"samples {EVIL}")
     blocks, parts = read_as_myst(directives.Claims.block(None, row, vars(check), link=False))
     assert set(blocks) == {"paragraph_open", "inline", "paragraph_close"}
-    marks = {"text", "text_special", "strong_open", "strong_close", "em_open", "em_close", "code_inline"}
-    assert {part.type for part in parts} <= marks
+    marks = {"strong_open", "strong_close", "em_open", "em_close", "code_inline"}
+    assert {part.type for part in parts} <= TEXT | marks
     assert [part.content for part in parts if part.type == "code_inline"] == [row.id]
     shown = "".join(part.content for part in parts)
     for field in ("source", "claim", "reason", "printed", "measured", "samples"):
@@ -526,20 +519,13 @@ def test_a_name_that_is_no_name_is_refused(field, text):
 
 def test_a_planted_record_is_shown_as_text():
     """Its device, its day, its command and its settings, in the caption, in the table and on the page's card."""
-    provenance = {
-        "command": EVIL,
-        "config": {EVIL: EVIL},
-        "code": {},
-        "versions": {},
-        "device": f"device {EVIL}",
-        "seconds": 1.0,
-        "date": f"date {EVIL}",
-    }
+    provenance = {"command": EVIL, "config": {EVIL: EVIL}, "code": {}, "versions": {}, "seconds": 1.0}
+    provenance |= {"device": f"device {EVIL}", "date": f"date {EVIL}"}
     html = records.Record("x", pd.DataFrame({EVIL: [EVIL]}), provenance)._repr_html_()
     assert set(re.findall(r"<(\w+)", html)) == {"table", "thead", "tbody", "tr", "th", "td", "p", "code"}
     (line,) = directives._recorded_runs([provenance])
     _, parts = read_as_myst(line)
-    assert {part.type for part in parts} <= {"text", "text_special", "strong_open", "strong_close"}
+    assert {part.type for part in parts} <= TEXT | {"strong_open", "strong_close"}
     assert f"device {EVIL}, date {EVIL}" in "".join(part.content for part in parts)
 
 
@@ -551,9 +537,8 @@ def test_the_times_of_records_are_theirs(monkeypatch):
     minutes = [int(row) for row in re.findall(r"^\| \[\]\(\S+\) \| \d+ \| (\d+) \|$", text, re.M)]
     assert minutes == sorted(minutes, reverse=True)
     assert len(minutes) > 20
-    made = [path.stem for path in (ROOT / "book/results").glob("*.json")]
-    made = [records.recorded(name).provenance for name in made]
-    made = [each for each in made if each["command"] == "make paper"]
+    every = [records.recorded(path.stem).provenance for path in (ROOT / "book/results").glob("*.json")]
+    made = [each for each in every if each["command"] == "make paper"]
     seconds = [each["seconds"] for each in made]
     assert f"**{len(seconds)}** | **{sum(seconds) / 60:.0f}**" in text
     assert all(each["device"].startswith("CPU") for each in made)

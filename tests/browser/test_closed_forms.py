@@ -2,20 +2,21 @@
 
 import itertools
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 import torch
 from scipy import integrate, optimize, stats
+from shared import drift_law
 
-from icl import solvers, theory
+from icl import solvers
 from icl.models import memformer
 from icl.models.causal import Normalised
 from icl.models.stacks import Stack
 from icl.profile import make_generator
 from icl.tasks import DriftingRegression
-from icl.theory import lfom, s6
+from icl.theory import floors, lfom, one_layer, s6
 from icl.theory import steady as fast_weights
 from icl.theory.floors import unknown_drift
 from icl.theory.lfom import gated_floor, polynomial_floor
@@ -28,14 +29,100 @@ def numbers(sentence):
     return [float(number.replace(",", "")) for number in re.findall(r"\d[\d,]*(?:\.\d+)?", sentence)]
 
 
-def settings():
-    """Points of the sliders' ranges, edges included."""
-    return [
-        {"gamma": g, "d": d, "n": n, "sigma_e": s, "sigma_w": 1.0, "lam": lam}
-        for g, d, n, s, lam in itertools.product(
-            (0.5, 0.95, 1.0), (1, 10, 40), (2, 100, 300), (0.01, 1.0), (0.4, 0.9, 1.0)
-        )
-    ]
+def rounded(number, form=".3g"):
+    """A number as a sentence writes it."""
+    return float(f"{number:{form}}")
+
+
+@dataclass
+class Drawing:
+    """What a figure with sliders draws and says at their values."""
+
+    values: dict
+    rows: list
+    stars: list | None
+    readout: str
+
+    @property
+    def said(self):
+        """The numbers of its sentence."""
+        return numbers(self.readout)
+
+    @property
+    def star(self):
+        """Its only star."""
+        (star,) = self.stars
+        return star
+
+    @property
+    def names(self):
+        """Its curves, in order."""
+        return list(dict.fromkeys(row["by"] for row in self.rows))
+
+    def points(self, name):
+        """Places and heights along a curve."""
+        return [(row["x"], row["y"]) for row in self.rows if row["by"] == name]
+
+    def heights(self, name):
+        """Heights along a curve."""
+        return [height for _, height in self.points(name)]
+
+    def at(self, place):
+        """The height of each curve at a place."""
+        return {row["by"]: row["y"] for row in self.rows if row["x"] == place}
+
+    def has(self, places, curves, *, rtol, atol=0.0, unit=1.0):
+        """Its curves have these heights, or one height throughout, in a unit, at these places and no others."""
+        for name, heights in curves.items():
+            found, told = np.reshape(self.points(name), (-1, 2)), f"{name} {self.values}"
+            heights = np.full(len(places), heights) if np.ndim(heights) == 0 else heights
+            np.testing.assert_allclose(found[:, 0], places, rtol=1e-12, err_msg=told)
+            np.testing.assert_allclose(found[:, 1] * unit, heights, rtol=rtol, atol=atol, err_msg=told)
+
+
+@pytest.fixture
+def explore(forms):
+    """Draw a figure at values of its sliders, with the constants that its page gives it."""
+
+    def drawn(name, values, *constants):
+        ask = "([name, ...given]) => icl.explorables[name](...given)"
+        figure = forms.evaluate(ask, [name, values, *constants])
+        datasets = figure["datasets"]
+        return Drawing(values, datasets["curve"], datasets.get("stars"), figure["readout"])
+
+    return drawn
+
+
+def grid(**ranges):
+    """Points of the sliders' ranges, each combination of what they are given."""
+    return [dict(zip(ranges, values, strict=True)) for values in itertools.product(*ranges.values())]
+
+
+def task_of(point, **more):
+    """The library's task at a point of the sliders, without the layer's forgetting factor."""
+    return DriftingRegression(**{name: value for name, value in point.items() if name != "lam"}, **more)
+
+
+def sampled_floor(task, count, stream="browser floor"):
+    """The library's floor after each example, over sampled sequences."""
+    x = task.sample(count, generator=make_generator(stream)).x.numpy()
+    return floors.kalman_risk(task, x)[0]
+
+
+# Edges of the sliders are among the points of each list.
+SETTINGS = grid(
+    gamma=(0.5, 0.95, 1.0), d=(1, 10, 40), n=(2, 100, 300), sigma_e=(0.01, 1.0), sigma_w=(1.0,), lam=(0.4, 0.9, 1.0)
+)
+TRAININGS = [
+    {"lam": lam, "gamma": g, "n": n, "sigma_e": s, "sigma_w": w}
+    for lam, g, n, (s, w) in itertools.product((0.5, 1.0), (0.6, 0.95), (10, 100), ((0.1, 1.0), (0.5, 0.5)))
+]
+#: d is the test's; three forgetting factors follow each other in one test.
+TESTS = grid(gamma=(0.5, 1.0), n=(5, 300), sigma_e=(0.1,), sigma_w=(1.0,), d=(1, 10), lam=(0.3, 0.9, 1.0))
+SIGNS = grid(flip=(0.0, 0.05, 0.5), rho=(0.05, 0.4, 0.9), n=(1, 20, 60))
+METHODS = grid(steps=(1, 2, 10, 30), eta=(0.05, 1.0, 2.0), beta=(0.0, 0.7, 0.95), kappa=(2, 100, 1000))
+#: One drift is beyond the random walk.
+DRIFTS = grid(gamma=(0.0, 0.5, 0.95, 0.995, 1.0, 1.02), sigma_e=(0.01, 0.1, 0.5), sigma_w=(0.0, 1.0, 2.0), n=(149,))
 
 
 def test_closed_forms_are_the_librarys(forms):
@@ -44,50 +131,33 @@ def test_closed_forms_are_the_librarys(forms):
         """points => points.map(p => [
             icl.trainingError(p), icl.zeroPredictor(p), icl.trainingError({...p, lam: icl.optimalForgetting(p)}),
         ])""",
-        settings(),
+        SETTINGS,
     )
-    for point, values in zip(settings(), ours, strict=True):
-        task = DriftingRegression(**{k: v for k, v in point.items() if k != "lam"})
+    for point, values in zip(SETTINGS, ours, strict=True):
+        task = task_of(point)
         expected = [
-            theory.one_layer.training_error(task, lam=point["lam"]),
-            theory.one_layer.zero_predictor(task),
-            theory.one_layer.training_error(task, lam=theory.one_layer.optimal_forgetting(task)),
+            one_layer.training_error(task, lam=point["lam"]),
+            one_layer.zero_predictor(task),
+            one_layer.training_error(task, lam=one_layer.optimal_forgetting(task)),
         ]
         np.testing.assert_allclose(values, np.array(expected, dtype=float), rtol=1e-6, err_msg=str(point))
 
 
 def test_best_forgetting_is_the_librarys(forms):
     """lambda* from the browser's golden section equals the library's to 1e-6, where the valley is not flat."""
-    points = [p for p in settings() if p["n"] == 100 and p["gamma"] < 1 and p["lam"] == 0.9]
+    points = [p for p in SETTINGS if p["n"] == 100 and p["gamma"] < 1 and p["lam"] == 0.9]
     for point, found in zip(points, forms.evaluate("ps => ps.map(icl.optimalForgetting)", points), strict=True):
-        task = DriftingRegression(**{k: v for k, v in point.items() if k != "lam"})
+        task = task_of(point)
         # A minimum is known only to the square root of the rounding of the function: 1e-7 here.
-        assert found == pytest.approx(theory.one_layer.optimal_forgetting(task), abs=1e-6)
+        assert found == pytest.approx(one_layer.optimal_forgetting(task), abs=1e-6)
 
 
 def test_kalman_floor_is_near_the_librarys(forms):
     """The browser's Riccati floor, over its own 40 random sequences, is within 4% of the library's over 400."""
     for gamma, d in ((0.8, 10), (0.95, 10), (0.95, 3)):
-        task = DriftingRegression(d=d, n=60, gamma=gamma)
-        x = task.sample(400, generator=make_generator("browser floor")).x.numpy()
-        expected = theory.floors.kalman_risk(task, x)[0][-1]
-        found = forms.evaluate(
-            "task => icl.kalmanFloor(task)", {"d": d, "n": 60, "gamma": gamma, "sigma_w": 1, "sigma_e": 0.1}
-        )
-        assert found == pytest.approx(expected, rel=0.04)
-
-
-def shifts():
-    """Trainings and tests as the browser's function takes them, edges of the sliders included; d is the test's."""
-    trainings = [
-        {"lam": lam, "gamma": g, "n": n, "sigma_e": s, "sigma_w": w}
-        for lam, g, n, (s, w) in itertools.product((0.5, 1.0), (0.6, 0.95), (10, 100), ((0.1, 1.0), (0.5, 0.5)))
-    ]
-    tests = [
-        {"lam": lam, "gamma": g, "n": m, "sigma_e": 0.1, "sigma_w": 1.0, "d": d}
-        for g, m, d, lam in itertools.product((0.5, 1.0), (5, 300), (1, 10), (0.3, 0.9, 1.0))
-    ]
-    return trainings, tests
+        point = {"d": d, "n": 60, "gamma": gamma, "sigma_w": 1, "sigma_e": 0.1}
+        expected = sampled_floor(DriftingRegression(d=d, n=60, gamma=gamma), 400)[-1]
+        assert forms.evaluate("task => icl.kalmanFloor(task)", point) == pytest.approx(expected, rel=0.04)
 
 
 def test_errors_after_a_shift_are_the_librarys(forms):
@@ -95,24 +165,17 @@ def test_errors_after_a_shift_are_the_librarys(forms):
 
     384 pairs of training and test; where both are the same it is the training error, to 1e-6 too.
     """
-    (trainings, tests) = shifts()
-    found = forms.evaluate(
-        "([a, b]) => a.map(train => b.map(test => icl.testingError(train, test)))", [trainings, tests]
-    )
-    for training, row in zip(trainings, found, strict=True):
-        # Three forgetting factors follow each other in one test.
-        for test, values in zip(tests[::3], np.reshape(row, (-1, 3)), strict=True):
-            train = DriftingRegression(**{k: v for k, v in training.items() if k != "lam"}, d=test["d"])
-            task = DriftingRegression(**{k: v for k, v in test.items() if k != "lam"})
-            expected = theory.one_layer.testing_error(
-                train, task, lam=training["lam"], test_lam=np.array([0.3, 0.9, 1.0])
-            )
+    ask = "([a, b]) => a.map(train => b.map(test => icl.testingError(train, test)))"
+    for training, row in zip(TRAININGS, forms.evaluate(ask, [TRAININGS, TESTS]), strict=True):
+        for test, values in zip(TESTS[::3], np.reshape(row, (-1, 3)), strict=True):
+            train, task = task_of(training, d=test["d"]), task_of(test)
+            expected = one_layer.testing_error(train, task, lam=training["lam"], test_lam=np.array([0.3, 0.9, 1.0]))
             np.testing.assert_allclose(values, expected, rtol=1e-6, err_msg=f"{training} {test}")
-    alike = forms.evaluate("points => points.map(p => [icl.testingError(p, p), icl.trainingError(p)])", settings())
+    alike = forms.evaluate("points => points.map(p => [icl.testingError(p, p), icl.trainingError(p)])", SETTINGS)
     np.testing.assert_allclose(*np.array(alike).T, rtol=1e-6)
 
 
-def test_a_shift_draws_the_librarys_curves(forms):
+def test_a_shift_draws_the_librarys_curves(explore, forms):
     """What the figure of a shifted test draws and says at its sliders' first values and at two corners is the
     library's, and its star is on the lowest point of the curve.
 
@@ -123,38 +186,23 @@ def test_a_shift_draws_the_librarys_curves(forms):
     for lam, m, gamma in ((0.5, 5, 0.5), (0.9, 50, 0.95), (1.0, 300, 1.0)):
         shifted = constants | {"n": m, "gamma": gamma}
         train, test = DriftingRegression(**constants), DriftingRegression(**shifted)
-        drawn, floor = forms.evaluate(
-            "([values, constants, test]) => [icl.explorables.shift(values, constants), icl.kalmanFloor(test)]",
-            [{"lam": lam, "m": m, "gamma": gamma}, constants, shifted],
-        )
-        curve, (star,) = drawn["datasets"]["curve"], drawn["datasets"]["stars"]
-        rows = {name: [row for row in curve if row["by"] == name] for name in {row["by"] for row in curve}}
-        at = np.linspace(0.3, 1.0, 141)
-        zero = theory.one_layer.zero_predictor(test)
-        for method, lams, expected in (
-            ("GLA", at, theory.one_layer.testing_error(train, test, lam=lam, test_lam=at)),
-            ("GLA, trained for the test", at, theory.one_layer.training_error(test, lam=at)),
-            ("zero predictor", at[[0, -1]], zero),
-            ("Kalman", at[[0, -1]], floor),
-        ):
-            found = np.array([(row["x"], row["y"] * floor) for row in rows.pop(method)])
-            np.testing.assert_allclose(found[:, 0], lams, rtol=1e-12)
-            np.testing.assert_allclose(found[:, 1], np.broadcast_to(expected, lams.shape), rtol=1e-6)
-        assert not rows
-        assert star == min((row for row in curve if row["by"] == "GLA"), key=lambda row: row["y"])
-        kept = theory.one_layer.testing_error(train, test, lam=lam, test_lam=lam)
-        own = theory.one_layer.training_error(test, lam=theory.one_layer.optimal_forgetting(test))
-        said = numbers(drawn["readout"])
-        best = [float(f"{star['x']:.2f}"), star["y"] * floor]
-        assert said == [lam, *(float(f"{v:.3g}") for v in (kept, *best, own, 0, zero)), float(f"{floor:.2g}")]
-
-
-def signs():
-    """Points of the sliders' ranges, edges included."""
-    return [
-        {"flip": p, "rho": rho, "n": n}
-        for p, rho, n in itertools.product((0.0, 0.05, 0.5), (0.05, 0.4, 0.9), (1, 20, 60))
-    ]
+        drawn = explore("shift", {"lam": lam, "m": m, "gamma": gamma}, constants)
+        floor = forms.evaluate("test => icl.kalmanFloor(test)", shifted)
+        at, zero = np.linspace(0.3, 1.0, 141), one_layer.zero_predictor(test)
+        curves = {
+            "GLA": one_layer.testing_error(train, test, lam=lam, test_lam=at),
+            "GLA, trained for the test": one_layer.training_error(test, lam=at),
+        }
+        levels = {"zero predictor": zero, "Kalman": floor}
+        drawn.has(at, curves, rtol=1e-6, unit=floor)
+        drawn.has(at[[0, -1]], levels, rtol=1e-6, unit=floor)
+        assert set(drawn.names) == {*curves, *levels}
+        star = drawn.star
+        assert star == min((row for row in drawn.rows if row["by"] == "GLA"), key=lambda row: row["y"])
+        kept = one_layer.testing_error(train, test, lam=lam, test_lam=lam)
+        own = one_layer.training_error(test, lam=one_layer.optimal_forgetting(test))
+        best = [rounded(star["x"], ".2f"), star["y"] * floor]
+        assert drawn.said == [lam, *map(rounded, (kept, *best, own, 0, zero)), rounded(floor, ".2g")]
 
 
 def test_errors_and_accuracies_of_turning_signs_are_the_librarys(forms):
@@ -167,9 +215,9 @@ def test_errors_and_accuracies_of_turning_signs_are_the_librarys(forms):
             lams.map(lam => icl.signError(lam, task)), lams.map(lam => icl.signAccuracy(lam, task)),
             icl.signCeiling(task.rho), icl.signForgetting(task),
         ])""",
-        [signs(), lams],
+        [SIGNS, lams],
     )
-    for task, (error, right, known, best) in zip(signs(), found, strict=True):
+    for task, (error, right, known, best) in zip(SIGNS, found, strict=True):
         flip, rho, n = task.values()
         m = sign_flips.sign_moments(np.array(lams), flip=flip, n=n)
         np.testing.assert_allclose(error, sign_flips.sign_error(m, rho), rtol=1e-6, err_msg=str(task))
@@ -180,32 +228,23 @@ def test_errors_and_accuracies_of_turning_signs_are_the_librarys(forms):
             assert best == pytest.approx(sign_flips.sign_forgetting(flip=flip, n=n, explained=rho), abs=1e-6)
 
 
-def test_turning_signs_draw_the_librarys_curves(forms):
+def test_turning_signs_draw_the_librarys_curves(explore):
     """Curve, levels, star and sentence of the explorable at its first values and at two corners, to 1e-6; numbers in
     the sentence are rounded to three and one decimals.
     """
     lams = [round(0.3 + 0.02 * i, 2) for i in range(36)]
     for flip, rho, n in ((0.05, 0.4, 20), (0.0, 0.05, 1), (0.3, 0.9, 60)):
-        drawn = forms.evaluate(
-            "([values, constants]) => icl.explorables.flips(values, constants)",
-            [{"flip": flip, "rho": rho, "n": n}, {"lams": lams}],
-        )
-        curve, (star,) = drawn["datasets"]["curve"], drawn["datasets"]["stars"]
+        drawn = explore("flips", {"flip": flip, "rho": rho, "n": n}, {"lams": lams})
 
         def right(at, flip=flip, rho=rho, n=n):
             return 100 * sign_flips.sign_accuracy(np.array(at), flip=flip, n=n, explained=rho)
 
-        ours = [row["y"] for row in curve if row["by"] == "one layer"]
-        np.testing.assert_allclose(ours, right(lams), rtol=1e-6)
-        known = 100 * float(sign_flips.sign_ceiling(rho))
-        levels = {"chance": 50, "the rule known": known}
-        for name, level in levels.items():
-            drawn_level = [row["y"] for row in curve if row["by"] == name]
-            np.testing.assert_allclose(drawn_level, [level] * 2, rtol=1e-6)
+        drawn.has(lams, {"one layer": right(lams)}, rtol=1e-6)
+        known, star = 100 * float(sign_flips.sign_ceiling(rho)), drawn.star
+        drawn.has([lams[0], lams[-1]], {"chance": 50, "the rule known": known}, rtol=1e-6)
         np.testing.assert_allclose(star["y"], right(star["x"]), rtol=1e-6)
-        said = numbers(drawn["readout"])
         expected = [star["x"], star["y"], 0.9, float(right(0.9)), 1, float(right(1.0)), known]
-        np.testing.assert_allclose(said, expected, atol=0.0501)
+        np.testing.assert_allclose(drawn.said, expected, atol=0.0501)
 
 
 def steady(gamma, d, sigma_e=1.0):
@@ -219,7 +258,7 @@ def errors_by_memory(task, memory):
     return {
         "LMS": step(task, 1 / memory),
         "NLMS": step(task, task.d / memory, normalised=True),
-        "GLA": theory.one_layer.training_error(task, lam=1 - 1 / memory),
+        "GLA": one_layer.training_error(task, lam=1 - 1 / memory),
         "delta rule": step(task, 1 / memory, **fading),
         "normalised delta rule": step(task, task.d / memory, **fading, normalised=True),
     }
@@ -262,13 +301,12 @@ def test_steady_floor_is_near_the_librarys(forms):
     ask = "([gamma, d, sigma_e]) => icl.steadyFloor({gamma, d, sigma_e})"
     for gamma, d, sigma_e in ((0.5, 10, 1.0), (0.95, 3, 1.0), (0.95, 10, 0.1), (0.99, 10, 1.0), (0.99, 30, 1.0)):
         task = replace(steady(gamma, d, sigma_e), n=299)
-        x = task.sample(200 if d < 30 else 40, generator=make_generator("browser steady floor")).x.numpy()
-        expected = theory.floors.kalman_risk(task, x)[0][-100:].mean()
+        expected = sampled_floor(task, 200 if d < 30 else 40, "browser steady floor")[-100:].mean()
         assert forms.evaluate(ask, [gamma, d, sigma_e]) == pytest.approx(expected, rel=0.005)
     assert forms.evaluate(ask, [0.9, 1, 0.3]) == pytest.approx(0.09, rel=1e-12)
 
 
-def test_filters_draw_the_librarys_curves(forms):
+def test_filters_draw_the_librarys_curves(explore, forms):
     """What the figure of the filters draws and says at its sliders' first values and at four corners is the library's.
 
     Curves, levels and stars to 1e-6, in multiples of the browser's own floor, which another test holds; points that do
@@ -278,23 +316,16 @@ def test_filters_draw_the_librarys_curves(forms):
     """
     at, wide = np.geomspace(2, 300, 120), np.geomspace(2, 300, 401)
     for gamma, d in ((0.95, 10), (0.5, 1), (0.5, 30), (0.99, 1), (0.99, 30)):
-        drawn, floor = forms.evaluate(
-            """([task, methods]) => [icl.explorables.filters(task, {methods}), icl.steadyFloor(task)]""",
-            [{"gamma": gamma, "d": d}, list(errors_by_memory(steady(gamma, d), at[:1]))],
-        )
-        task, zero = steady(gamma, d), d / (1 - gamma**2)
-        curve, best = drawn["datasets"]["curve"], drawn["datasets"]["stars"]
-        rows = {name: [row for row in curve if row["by"] == name] for name in {row["by"] for row in curve}}
-        for name, expected in errors_by_memory(task, at).items():
-            found = np.array([(row["x"], row["y"] * floor) for row in rows.pop(name)])
+        task, zero, values = steady(gamma, d), d / (1 - gamma**2), {"gamma": gamma, "d": d}
+        curves = errors_by_memory(task, at)
+        drawn = explore("filters", values, {"methods": list(curves)})
+        floor, best = forms.evaluate("task => icl.steadyFloor(task)", values), drawn.stars
+        for name, expected in curves.items():
             shown = expected <= 2 * zero
-            np.testing.assert_allclose(found, np.column_stack([at, expected])[shown], rtol=1e-6)
-        for name, level in (("zero predictor", zero / floor), ("Kalman", 1.0)):
-            assert [(row["x"], row["y"]) for row in rows.pop(name)] == [
-                pytest.approx((end, level), rel=1e-12) for end in (2, 300)
-            ]
-        assert not rows
-        said = drawn["readout"].split(": ", 1)[1]
+            drawn.has(at[shown], {name: expected[shown]}, rtol=1e-6, unit=floor)
+        drawn.has([2, 300], {"zero predictor": zero / floor, "Kalman": 1.0}, rtol=1e-12)
+        assert set(drawn.names) == {*curves, "zero predictor", "Kalman"}
+        said = drawn.readout.split(": ", 1)[1]
         everywhere = errors_by_memory(task, wide)
         assert [star["by"] for star in best] == list(everywhere)
         stars = errors_by_memory(task, np.array([star["x"] for star in best]))
@@ -326,13 +357,6 @@ def what_is_left(eta, beta, kappa, steps, z):
     return {name: np.abs(1 - run[:, -1, 0].numpy()) for name, run in runs.items()}
 
 
-def methods_settings():
-    """Points of the sliders of the first-order methods, edges included."""
-    steps, etas, betas, kappas = (1, 2, 10, 30), (0.05, 1.0, 2.0), (0.0, 0.7, 0.95), (2, 100, 1000)
-    names = ("steps", "eta", "beta", "kappa")
-    return [dict(zip(names, values, strict=True)) for values in itertools.product(steps, etas, betas, kappas)]
-
-
 def test_what_methods_leave_is_the_librarys(forms):
     """What each method leaves of an error, computed in the browser, is what a run of the library's solver leaves, to
     1e-9 of it or of 1, and up to two steps the polynomial of the method's table; so are Chebyshev's step sizes.
@@ -343,7 +367,7 @@ def test_what_methods_leave_is_the_librarys(forms):
     ask = """([points, z]) => points.map(point => Object.fromEntries(Object.entries(icl.methods).map(
         ([name, method]) => [name, z.map(method(point))])))"""
     grown = 0
-    for point, found in zip(methods_settings(), forms.evaluate(ask, [methods_settings(), z.tolist()]), strict=True):
+    for point, found in zip(METHODS, forms.evaluate(ask, [METHODS, z.tolist()]), strict=True):
         expected = what_is_left(**point, z=z)
         assert list(found) == list(expected)
         for name, values in found.items():
@@ -367,7 +391,7 @@ def test_what_methods_leave_is_the_librarys(forms):
     assert grown >= 10
 
 
-def test_first_order_methods_draw_the_librarys_curves(forms):
+def test_first_order_methods_draw_the_librarys_curves(explore):
     """What the figure of first-order methods draws and says at its sliders' first values and at four other points is
     the library's: curves to 1e-9; each star at the largest of 400 eigenvalues from 1/kappa to 1, left out where it lies
     above the figure; and the sentence, to three digits or as below a millionth, with 1 / T_k((kappa + 1) / (kappa - 1))
@@ -378,17 +402,12 @@ def test_first_order_methods_draw_the_librarys_curves(forms):
     above = tiny = 0
     for eta, beta, kappa, steps in points:
         values = {"eta": eta, "beta": beta, "kappa": kappa, "steps": steps}
-        drawn = forms.evaluate(
-            "([values, constants]) => icl.explorables.firstOrder(values, constants)",
-            [values, {"eigenvalues": z.tolist(), "top": top, "points": 400}],
-        )
-        curve, stars = drawn["datasets"]["curve"], {row["by"]: row for row in drawn["datasets"]["stars"]}
-        rows = {name: [row for row in curve if row["by"] == name] for name in {row["by"] for row in curve}}
-        inside = np.geomspace(1 / kappa, 1, 400)
-        largest = what_is_left(**values, z=inside)
-        for name, expected in what_is_left(**values, z=z).items():
-            found = np.array([(row["x"], row["y"]) for row in rows.pop(name)])
-            np.testing.assert_allclose(found, np.column_stack([z, expected]), rtol=1e-9, atol=1e-9)
+        drawn = explore("firstOrder", values, {"eigenvalues": z.tolist(), "top": top, "points": 400})
+        stars = {row["by"]: row for row in drawn.stars}
+        largest = what_is_left(**values, z=np.geomspace(1 / kappa, 1, 400))
+        expected = what_is_left(**values, z=z)
+        drawn.has(z, expected, rtol=1e-9, atol=1e-9)
+        for name in expected:
             worst = largest[name].max()
             above += worst > top
             assert (name in stars) == (worst <= top)
@@ -397,21 +416,19 @@ def test_first_order_methods_draw_the_librarys_curves(forms):
                 here = np.array([stars[name]["x"]], dtype=float)
                 assert what_is_left(**values, z=here)[name] == pytest.approx(worst, rel=1e-6, abs=1e-9)
                 assert 1 / kappa * (1 - 1e-12) <= here[0] <= 1
-        ends = rows.pop("1/κ")
-        assert [row["y"] for row in ends] == [0, top]
-        assert [row["x"] for row in ends] == pytest.approx([1 / kappa] * 2, rel=1e-12)
-        assert not rows
-        said = numbers(drawn["readout"])
+        assert drawn.heights("1/κ") == [0, top]
+        assert [x for x, _ in drawn.points("1/κ")] == pytest.approx([1 / kappa] * 2, rel=1e-12)
+        assert set(drawn.names) == {*expected, "1/κ"}
         limit = 1 / np.polynomial.chebyshev.chebval((kappa + 1) / (kappa - 1), [0] * steps + [1])
         left = [largest[name].max() for name in ("gradient descent", "momentum", "Nesterov")]
-        shown = [float(f"{v:.3g}") if v >= 1e-6 else 1e-6 for v in (*left, limit)]
-        assert said == pytest.approx([1, kappa, 1, steps, *shown], rel=1e-9)
+        shown = [rounded(v) if v >= 1e-6 else 1e-6 for v in (*left, limit)]
+        assert drawn.said == pytest.approx([1, kappa, 1, steps, *shown], rel=1e-9)
         tiny += shown.count(1e-6)
     assert above >= 2
     assert tiny
 
 
-def test_how_many_tokens_draws_the_librarys_curves(forms):
+def test_how_many_tokens_draws_the_librarys_curves(explore, forms):
     """What the figure of lengths draws and says at its sliders' first values, at the ends of all sliders and between is
     the library's: curves and star to 1e-9, the sentence to three digits, with the sharper bound of the library where
     one half is left and never below the loss where another share is.
@@ -419,10 +436,7 @@ def test_how_many_tokens_draws_the_librarys_curves(forms):
     lengths = [1, 2, 7, 50, 1000]
     points = [(4, 20, 0.5), *itertools.product((1, 30), (2, 200), (0.02, 0.98)), (10, 80, 0.5)]
     for d, N0, kept in points:
-        drawn = forms.evaluate(
-            "([values, constants]) => icl.explorables.howManyTokens(values, constants)",
-            [{"d": d, "N0": N0, "kept": kept}, {"lengths": lengths}],
-        )
+        drawn = explore("howManyTokens", {"d": d, "N0": N0, "kept": kept}, {"lengths": lengths})
         alpha = kept ** (1 / N0)
         beta, least = s6.optimal_beta(d, N0, alpha)
         expected = {
@@ -431,28 +445,18 @@ def test_how_many_tokens_draws_the_librarys_curves(forms):
             "S6, step made for N": [s6.least_loss(d, n, kept ** (1 / n)) for n in lengths],
             "linear attention": [s6.linear_attention_loss(d, n) for n in lengths],
             "the paper's bound": [s6.bound(d, n) for n in lengths],
-            "zero predictor": [d / 2] * len(lengths),
+            "zero predictor": d / 2,
         }
-        rows = drawn["datasets"]["curve"]
-        assert list(dict.fromkeys(row["by"] for row in rows)) == list(expected)
-        for name, values in expected.items():
-            found = [(row["x"], row["y"]) for row in rows if row["by"] == name]
-            np.testing.assert_allclose(found, np.column_stack([lengths, values]), rtol=1e-9, err_msg=f"{name} {d} {N0}")
-        (star,) = drawn["datasets"]["stars"]
-        assert star["x"] == N0
-        assert star["y"] == pytest.approx(least, rel=1e-9)
-        said = [float(v.replace(",", "")) for v in re.findall(r"(?<![A-Za-z])\d[\d,]*(?:\.\d+)?", drawn["readout"])]
+        assert drawn.names == list(expected)
+        drawn.has(lengths, expected, rtol=1e-9)
+        assert drawn.star["x"] == N0
+        assert drawn.star["y"] == pytest.approx(least, rel=1e-9)
+        said = [float(v.replace(",", "")) for v in re.findall(r"(?<![A-Za-z])\d[\d,]*(?:\.\d+)?", drawn.readout)]
         sharper = forms.evaluate("([d, n, kept]) => icl.mambaSharper(d, n, kept)", [d, N0, kept])
         assert sharper >= least * (1 - 1e-12)
         if kept == 0.5:
             assert sharper == pytest.approx(s6.sharper_bound(d, N0), rel=1e-12)
-        shown = [
-            s6.effective_samples(N0, alpha),
-            least,
-            sharper,
-            s6.bound(d, N0),
-            s6.linear_attention_loss(d, N0),
-        ]
+        shown = [s6.effective_samples(N0, alpha), least, sharper, s6.bound(d, N0), s6.linear_attention_loss(d, N0)]
         # Three digits: off by half a unit of the third at most.
         last = expected["S6, as trained"][-1]
         assert said == pytest.approx([N0, *shown, 0, d / 2, lengths[-1], last], rel=0.0051)
@@ -502,33 +506,27 @@ def test_the_polynomial_floor_is_the_librarys(forms):
             np.testing.assert_allclose(found[name], values, rtol=1e-9, atol=1e-15, err_msg=f"{name} {ratio} {layers}")
 
 
-def test_the_polynomial_floor_draws_the_librarys_curves(forms):
+def test_the_polynomial_floor_draws_the_librarys_curves(explore):
     """What the figure of the floor draws and says, at the first values, at the ends of all sliders and between, with a
     register and without, is the library's: curves and star to 1e-9, the sentence to three digits.
     """
     for ratio, layers, register in [*itertools.product((0.5, 4), (1, 8), (False, True)), (1, 2, False), (2.3, 5, True)]:
-        drawn = forms.evaluate(
-            "([values, constants]) => icl.explorables.polynomialFloor(values, constants)",
-            [{"ratio": ratio, "layers": layers, "register": register}, {"deepest": 8}],
-        )
+        drawn = explore("polynomialFloor", {"ratio": ratio, "layers": layers, "register": register}, {"deepest": 8})
         c = 1 / ratio
         step, equal = polynomial_floor.limit_equal_steps(c, 8)
         floor = polynomial_floor.limit_risks(c, 8)
         model = floor[: layers + 1] if register else best_plain_steps(c, layers)
-        rows = drawn["datasets"]["curve"]
         for name, values in {"equal steps": equal, "the model": model, "polynomial floor": floor}.items():
-            found = [(row["x"], row["y"]) for row in rows if row["by"] == name]
-            np.testing.assert_allclose(found, list(enumerate(values)), rtol=1e-9, err_msg=f"{name} {ratio} {layers}")
-        assert len(rows) == 2 * 9 + layers + 1
-        (star,) = drawn["datasets"]["stars"]
-        assert (star["x"], star["by"]) == (layers, "the model")
-        assert star["y"] == pytest.approx(floor[layers], rel=1e-9)
+            drawn.has(range(len(values)), {name: values}, rtol=1e-9)
+        assert len(drawn.rows) == 2 * 9 + layers + 1
+        assert (drawn.star["x"], drawn.star["by"]) == (layers, "the model")
+        assert drawn.star["y"] == pytest.approx(floor[layers], rel=1e-9)
         early = layers - 1
         times = [early] if register else [early, model[early] / floor[early], early]
         shown = [layers, 100 * floor[layers]]
         shown += [early, *times, step, equal[layers] / floor[layers], layers] if early else [step]
-        assert drawn["readout"].startswith("With a register" if register else "Without a register")
-        assert numbers(drawn["readout"]) == pytest.approx(shown, rel=0.0051)
+        assert drawn.readout.startswith("With a register" if register else "Without a register")
+        assert drawn.said == pytest.approx(shown, rel=0.0051)
 
 
 def gates_constants(d=5, n=20, deepest=4):
@@ -556,17 +554,15 @@ def test_gated_risks_are_the_librarys(forms):
     }"""
     cases = itertools.product(((5, 20, 4), (3, 4, 1)), (0.25, 0.9, 1.0, 2.2, 3.05, 9.0), ([1.0, 2.0, 3.0], [1.5]))
     for (d, n, layers), s, trained in cases:
-        p, moments = (
-            polynomial_floor.optimal_polynomial(d, n, layers),
-            polynomial_floor.wishart_moments(d, n, 2 * layers),
-        )
+        p = polynomial_floor.optimal_polynomial(d, n, layers)
+        moments = polynomial_floor.wishart_moments(d, n, 2 * layers)
         risk, alpha = gated_floor.simplex_gate(s, trained, d, n, layers)
         found = forms.evaluate(ask, [p.tolist(), moments.tolist(), s, trained])
         expected = [s * (alpha / trained).sum(), risk, gated_floor.rescaled_risk(s, d, n, layers).item()]
         assert found == pytest.approx(expected, rel=1e-9), (d, s, trained)
 
 
-def test_gated_experts_draw_the_librarys_curves(forms):
+def test_gated_experts_draw_the_librarys_curves(explore):
     """What the figure of gated experts draws and says, with each gate, at variances within and beyond the experts', is
     the library's: polynomials to 1e-9, the density's peak 1, numbers of the sentence to two decimals or three digits.
     """
@@ -574,10 +570,7 @@ def test_gated_experts_draw_the_librarys_curves(forms):
     value, t = np.polynomial.polynomial.polyval, np.array(constants["grid"])
     gates = ((False, False), (True, False), (False, True))
     for s, layers, (free, reads) in itertools.product((0.25, 1.5, 4.0), (1, 4), gates):
-        drawn = forms.evaluate(
-            "([values, constants]) => icl.explorables.gatedExperts(values, constants)",
-            [{"s": s, "layers": layers, "free": free, "reads": reads}, constants],
-        )
+        drawn = explore("gatedExperts", {"s": s, "layers": layers, "free": free, "reads": reads}, constants)
         p, own = polynomial_floor.optimal_polynomial(5, 20, layers), gated_floor.least_by_trace(5, 20, layers)
         floor = polynomial_floor.optimal_risks(5, 20, layers)[-1]
         risk, alpha = gated_floor.simplex_gate(s, constants["trained"], 5, 20, layers)
@@ -588,19 +581,15 @@ def test_gated_experts_draw_the_librarys_curves(forms):
             "made for this variance": value(t / s, p),
             "the gated heads": value(t / s, own.polynomial) if reads else value(r * t / s, p),
         }
-        for name, values in expected.items():
-            found = [(row["x"], row["y"]) for row in drawn["datasets"]["curve"] if row["by"] == name]
-            np.testing.assert_allclose(
-                found, np.column_stack([t, values]), rtol=1e-9, atol=1e-12, err_msg=f"{name} {s}"
-            )
+        drawn.has(t, expected, rtol=1e-9, atol=1e-12)
         shown = [s, layers, -np.log(risk), risk / floor, -np.log(floor)]
         shown = [r, *shown] if not (reads or free or r == 1) else shown
         # A minus sign is none of the sentence's numbers.
-        assert numbers(drawn["readout"]) == pytest.approx(np.abs(shown), rel=0.0051, abs=0.0051)
-        assert drawn["readout"].startswith("A gate that reads" if reads else "A free" if free else "A convex")
+        assert drawn.said == pytest.approx(np.abs(shown), rel=0.0051, abs=0.0051)
+        assert drawn.readout.startswith("A gate that reads" if reads else "A free" if free else "A convex")
 
 
-def test_three_steps_leave_the_librarys_risks(forms):
+def test_three_steps_leave_the_librarys_risks(explore):
     """Risks after each of three steps chosen by hand, their star and their sentence, at the ends of all sliders, at
     equal steps and at the best ones, are the library's: to 1e-9, in the sentence to two decimals or three digits. What
     is known is drawn as it was given, and a star above the picture is left out.
@@ -613,26 +602,22 @@ def test_three_steps_leave_the_librarys_risks(forms):
     cases = [*itertools.product((0.1, 2.5), repeat=3), (0.6, 0.6, 0.6), best, best[::-1]]
     missing = 0
     for a in cases:
-        drawn = forms.evaluate(
-            "([values, constants]) => icl.explorables.threeSteps(values, constants)",
-            [{f"a{j}": step for j, step in enumerate(a)}, constants],
-        )
+        drawn = explore("threeSteps", {f"a{j}": step for j, step in enumerate(a)}, constants)
         risks = lfom.table_risks(np.eye(3), 5, 20, np.array(a))
-        rows, stars = drawn["datasets"]["curve"], drawn["datasets"]["stars"]
-        assert rows[:1] == given
-        found = [(row["x"], row["y"]) for row in rows[1:]]
+        assert drawn.rows[:1] == given
+        found = [(row["x"], row["y"]) for row in drawn.rows[1:]]
         np.testing.assert_allclose(found, list(enumerate(np.log(risks))), rtol=1e-9)
         high = bool(np.log(risks[3]) > 2)
         missing += high
-        assert [(star["x"], star["y"]) for star in stars] == [found[3]] * (not high)
+        assert [(star["x"], star["y"]) for star in drawn.stars] == [found[3]] * (not high)
         times = risks[3] / floor[3]
         shown = [*a, *np.abs(np.log(risks[1:])), times, -np.log(floor[3])]
-        assert numbers(drawn["readout"]) == pytest.approx(shown, rel=0.0051, abs=0.0051)
+        assert drawn.said == pytest.approx(shown, rel=0.0051, abs=0.0051)
     assert 0 < missing < len(cases)
     assert times == pytest.approx(1, rel=1e-9)
 
 
-def test_moved_inputs_are_the_librarys(forms):
+def test_moved_inputs_are_the_librarys(explore, forms):
     """What GD++ with numbers a and b leaves of the error, and the risk, spreads and curves that the figure draws and
     says, equal the library's matrices on diagonal Hessians: to 1e-9, without B too; percentages and logarithms as
     rounded.
@@ -660,33 +645,23 @@ def test_moved_inputs_are_the_librarys(forms):
 
     for layers, step, bend in [*itertools.product((2, 3), (0.5, 1.2), (0.0, 1.2)), (3, 1.0, 1.0), (2, 0.95, 0.45)]:
         own, moved = (np.array(v[layers - 2]) for v in (steps, bends))
-        drawn, p = forms.evaluate(
-            """([values, constants, steps, bends]) => [
-                icl.explorables.plusPlus(values, constants), icl.movedInputs(constants.nodes, steps, bends).p]""",
-            [
-                {"layers": layers, "step": step, "bend": bend},
-                constants,
-                (step * own).tolist(),
-                (bend * moved).tolist(),
-            ],
-        )
+        drawn = explore("plusPlus", {"layers": layers, "step": step, "bend": bend}, constants)
+        ask = "given => icl.movedInputs(...given).p"
+        p = forms.evaluate(ask, [t.tolist(), (step * own).tolist(), (bend * moved).tolist()])
         left, seen = matrices(step * own, (bend * moved).tolist())
         plain, _ = matrices(step * own, (0 * moved).tolist())
         np.testing.assert_allclose(p, left, rtol=1e-9, atol=1e-12)
-        rows = drawn["datasets"]["curve"]
-        for k, h in enumerate(seen):
-            found = [(row["x"], row["y"]) for row in rows if row["by"] == f"layer {k + 1}"]
-            np.testing.assert_allclose(found, np.column_stack([t, h]), rtol=1e-7, atol=1e-9)
-        assert [(row["x"], row["y"]) for row in rows[len(t) * layers :]] == [(t[0], 1), (t[-1], 1)]
+        drawn.has(t, {f"layer {k + 1}": h for k, h in enumerate(seen)}, rtol=1e-7, atol=1e-9)
+        assert [(row["x"], row["y"]) for row in drawn.rows[len(t) * layers :]] == [(t[0], 1), (t[-1], 1)]
         mean = seen @ weights / weights.sum()
         spreads = 100 * np.sqrt((seen**2 @ weights / weights.sum()) / mean**2 - 1)
         risks = [np.abs(np.log(weights @ v**2)) for v in (left, plain)]
-        said = numbers(drawn["readout"])
+        said = drawn.said
         assert said[: layers + 1] == pytest.approx([layers, *spreads], rel=0.051)
         assert said[layers + 1 :] == pytest.approx([*risks, layers, abs(np.log(floor[layers]))], abs=0.0051)
 
 
-def test_the_price_of_sharing_is_what_it_was_given(forms):
+def test_the_price_of_sharing_is_what_it_was_given(explore):
     """The figure of shared numbers draws the tables that it is given, at the setting of its sliders and no other, and
     the library's limit, to 1e-9; the sentence says the last layer's shares and what sharing leaves times as much, to
     three digits.
@@ -697,32 +672,24 @@ def test_the_price_of_sharing_is_what_it_was_given(forms):
     own = np.array(floor) ** (1 + 0.1 * np.arange(6).reshape(3, 2, 1))
     constants = {"sizes": sizes, "ratios": ratios, "floor": np.array(floor).tolist(), "own": own.tolist()}
     for (i, d), (j, ratio) in itertools.product(enumerate(sizes), enumerate(ratios)):
-        drawn = forms.evaluate(
-            "([values, constants]) => icl.explorables.sharing(values, constants)", [{"d": d, "ratio": ratio}, constants]
-        )
+        drawn = explore("sharing", {"d": d, "ratio": ratio}, constants)
         expected = {
             "polynomial floor": floor[i][j],
             "preconditioned CG": own[i, j],
             "floor in high dimension": polynomial_floor.limit_risks(1 / ratio, layers),
         }
-        rows = drawn["datasets"]["curve"]
-        for name, values in expected.items():
-            found = [(row["x"], row["y"]) for row in rows if row["by"] == name]
-            np.testing.assert_allclose(found, list(enumerate(values)), rtol=1e-9)
-        assert len(rows) == 3 * (layers + 1)
+        drawn.has(range(layers + 1), expected, rtol=1e-9)
+        assert len(drawn.rows) == 3 * (layers + 1)
         shared, told, limit = expected.values()
         shown = [d, ratio * d, layers, 100 * shared[-1], 100 * told[-1], shared[-1] / told[-1], shared[1] / told[1]]
-        assert numbers(drawn["readout"]) == pytest.approx([*shown, 100 * limit[-1]], rel=0.0051)
+        assert drawn.said == pytest.approx([*shown, 100 * limit[-1]], rel=0.0051)
 
 
-def test_a_cheaper_covariance_draws_the_librarys_curves(forms):
+def test_a_cheaper_covariance_draws_the_librarys_curves(explore):
     """What the figure of summaries draws and says is the library's: curves to 1e-6, numbers to two digits."""
     shares = [0.0, 0.3, 1.0]
     for log_s, v in ((-0.5, 0.0), (-2.0, 1.0), (0.3, 0.1)):
-        drawn = forms.evaluate(
-            "([values, constants]) => icl.explorables.cheapCovariance(values, constants)",
-            [{"log_s": log_s, "v": v}, {"shares": shares}],
-        )
+        drawn = explore("cheapCovariance", {"log_s": log_s, "v": v}, {"shares": shares})
         s = 10**log_s
         floor, top = large_d.kalman_large_d(s, v), large_d.eps_delta(s, v)
         for share in shares:
@@ -732,19 +699,17 @@ def test_a_cheaper_covariance_draws_the_librarys_curves(forms):
                 "Longhorn": top / floor,
                 "Kalman": 1.0,
             }
-            rows = drawn["datasets"]["curve"]
-            found = {row["by"]: row["y"] for row in rows if row["x"] == share}
-            assert found == pytest.approx(expected, rel=1e-6)
+            assert drawn.at(share) == pytest.approx(expected, rel=1e-6)
         errors = [
             curve(share, s, v)
             for half in (0.1, 0.5)
             for curve, share in ((cheap_covariance.eps_low_rank, half / 2), (cheap_covariance.eps_blocks, half))
         ]
         gains = [100 * (top - eps) / (top - floor) for eps in errors]
-        assert numbers(drawn["readout"]) == pytest.approx([s, v, top / floor, *gains], rel=0.0051)
+        assert drawn.said == pytest.approx([s, v, top / floor, *gains], rel=0.0051)
 
 
-def test_a_drawn_spectrum_draws_the_librarys_levels(forms):
+def test_a_drawn_spectrum_draws_the_librarys_levels(explore):
     """What the figure of bands draws and says is the library's: levels and bands to 1e-9, numbers to two or three
     digits. Of ten weights a tenth of the frequencies is one number a label; how often a power occurs is what counts.
     """
@@ -758,58 +723,47 @@ def test_a_drawn_spectrum_draws_the_librarys_levels(forms):
     }
     for bands, log_v in (((4, 4, 2, 1), -1.0), ((10, 0, 0, 1), -2.0), ((0, 3, 0, 10), 0.3)):
         values = dict(zip(("slow", "middling", "quick", "fast"), bands, strict=True)) | {"log_v": log_v}
-        drawn = forms.evaluate(
-            "([values, constants]) => icl.explorables.drawnSpectrum(values, constants)", [values, {"edges": edges}]
-        )
+        drawn = explore("drawnSpectrum", values, {"edges": edges})
         v, height = 10**log_v, np.array(bands) / sum(bands) / width
         f = 10 * np.repeat([*height, 0.0], np.rint([*(100 * width), 700]).astype(int))
         errors = {m: error(f, ones, sigma_y=np.sqrt(10 * v)) / 10 for m, error in readers.items()}
-        rows = drawn["datasets"]["curve"]
-        for name, error in errors.items():
-            assert [row["y"] for row in rows if row["by"] == name] == pytest.approx([error + v] * 2, rel=1e-9)
-        steps = [row["y"] for row in rows if row["by"] == "the drift"]
-        assert steps == pytest.approx(np.repeat(height.clip(0.011), 2), rel=1e-9)
+        drawn.has([edges[0], edges[-1]], {name: error + v for name, error in errors.items()}, rtol=1e-9)
+        assert drawn.heights("the drift") == pytest.approx(np.repeat(height.clip(0.011), 2), rel=1e-9)
         shown = [100 * error for error in errors.values()]
         ratios = [errors["Kalman"] / errors["smoother"], errors["gates of the key"] / errors["Kalman"]]
-        assert numbers(drawn["readout"]) == pytest.approx([*shown, *ratios], rel=0.0051, abs=0.051)
+        assert drawn.said == pytest.approx([*shown, *ratios], rel=0.0051, abs=0.051)
 
 
-def test_every_model_draws_the_librarys_curves(forms):
+def test_every_model_draws_the_librarys_curves(explore):
     """What the figure of fast weights draws and says, at the ends of all sliders and between, is the library's: curves
     and stars to 1e-6, numbers in the sentence to two decimals or three digits.
     """
-    grid = [0.05, 0.4, 1.5, 4.0]
+    at = [0.05, 0.4, 1.5, 4.0]
     for d, v, log_s in [(10, 0.1, 0.0), *itertools.product((5, 100), (0.0, 2.0), (-1.3, 0.6)), (50, 0.5, -0.5)]:
-        drawn = forms.evaluate(
-            "([values, constants]) => icl.explorables.fastWeights(values, constants)",
-            [{"d": d, "v": v, "log_s": log_s}, {"grid": grid}],
-        )
+        drawn = explore("fastWeights", {"d": d, "v": v, "log_s": log_s}, {"grid": at})
 
         def expected(s, d=d, v=v):
-            gamma = np.sqrt(1 - s / d)
-            law = fast_weights.DriftLaw(d, gamma, np.sqrt(s / d), np.sqrt(v * d))  # k0 = 1
+            law = drift_law(d, s, v)
             errors = {
                 "GLA": fast_weights.best_gla(law).error,
                 "delta rule": fast_weights.best_delta(law).error,
                 "Longhorn": fast_weights.best_unit_delta(law).error,
                 "Kalman": large_d.kalman_floor(law),
             }
-            return {name: e / errors["Kalman"] for name, e in errors.items()}, law.zero_error / errors["Kalman"], errors
+            floor = errors["Kalman"]
+            return {name: error / floor for name, error in errors.items()}, law.zero_error / floor, floor
 
-        rows = drawn["datasets"]["curve"]
-        for s in grid:
+        for s in at:
             times, zero, _ = expected(s)
-            found = {row["by"]: row["y"] for row in rows if row["x"] == s}
-            assert found == pytest.approx(times | {"zero predictor": zero}, rel=1e-6)
+            assert drawn.at(s) == pytest.approx(times | {"zero predictor": zero}, rel=1e-6)
         s = 10**log_s
-        times, zero, errors = expected(s)
-        assert {row["by"]: row["y"] for row in drawn["datasets"]["stars"]} == pytest.approx(times, rel=1e-6)
-        said = numbers(drawn["readout"])
-        shown = [s, 2 * d / s, *list(times.values())[:3], zero, 100 * errors["Kalman"] / d]
-        assert said == pytest.approx(shown, rel=0.0051, abs=0.0051)
+        times, zero, floor = expected(s)
+        assert {row["by"]: row["y"] for row in drawn.stars} == pytest.approx(times, rel=1e-6)
+        shown = [s, 2 * d / s, *list(times.values())[:3], zero, 100 * floor / d]
+        assert drawn.said == pytest.approx(shown, rel=0.0051, abs=0.0051)
 
 
-def test_the_map_of_layers_draws_the_librarys_borders(forms):
+def test_the_map_of_layers_draws_the_librarys_borders(explore):
     """The map's borders are `mesa.least_noise` to 1e-6, its areas lie between neighbouring borders, and the numbers of
     the sentence are the library's at the sliders' ends and between, Mesa's where its table has them.
     """
@@ -817,66 +771,49 @@ def test_the_map_of_layers_draws_the_librarys_borders(forms):
     table = mesa.mesa_over_floor(s, v)
     constants = {"s": s.tolist(), "v": v.tolist(), "mesa": table.tolist()}
     for i, j, percent in itertools.product((0, 2, 4), (0, 2, 4), (2, 10, 50)):
-        settings = {"log_s": float(np.log10(s[i])), "log_v": float(np.log10(v[j])), "percent": percent}
-        drawn = forms.evaluate(
-            "([values, constants]) => icl.explorables.layerMap(values, constants)", [settings, constants]
-        )
+        values = {"log_s": float(np.log10(s[i])), "log_v": float(np.log10(v[j])), "percent": percent}
+        drawn = explore("layerMap", values, constants)
         borders = mesa.least_noise(s, percent / 100, v, table)
-        rows = drawn["datasets"]["curve"]
         for name in mesa.CHEAP_LAYERS:
-            found = {row["x"]: row["y"] for row in rows if row["by"] == name}
-            expected = dict(zip(s.tolist(), borders[name], strict=True))
+            found, expected = dict(drawn.points(name)), dict(zip(s.tolist(), borders[name], strict=True))
             assert found == pytest.approx({at: expected[at] for at in found}, rel=1e-6)
         for at in s.tolist():
-            here = [row for row in rows if row["x"] == at]
+            here = [row for row in drawn.rows if row["x"] == at]
             assert here[0]["high"] == v[-1]
             assert [row["low"] for row in here] == [*(row["high"] for row in here[1:]), pytest.approx(v[0])]
         floor = large_d.kalman_large_d(s[i], v[j])
         times = [large_d.eps_gla(s[i], v[j]) / floor, large_d.eps_delta(s[i], v[j]) / floor, table[i, j]]
-        (star,) = drawn["datasets"]["stars"]
         near = [name for name, ratio in zip(mesa.CHEAP_LAYERS, times, strict=True) if ratio <= 1 + percent / 100]
-        assert star["by"] == [*near, "Kalman"][0]
+        assert drawn.star["by"] == [*near, "Kalman"][0]
         shown = [s[i], v[j], *times, percent, 100 * floor]
-        assert numbers(drawn["readout"]) == pytest.approx(shown, rel=0.0051, abs=0.0051)
+        assert drawn.said == pytest.approx(shown, rel=0.0051, abs=0.0051)
 
 
-def test_earlier_keys_are_read_between_the_records(forms):
+def test_earlier_keys_are_read_between_the_records(explore):
     """At a table's numbers of keys the figure has its errors, between them numpy's line in log (1 + keys); 1e-12."""
     windows, errors = [0, 1, 4, 8], {"8": [1.0, 0.9, 0.78, 0.75], "16": [1.0, 0.95, 0.83, 0.76]}
     constants = {"windows": windows, "errors": errors, "floors": {"8": 0.74, "16": 0.7}, "last": 8}
     for keys, log_d in itertools.product((0, 1, 3, 8), (3, 4)):
-        drawn = forms.evaluate(
-            "([values, constants]) => icl.explorables.earlierKeys(values, constants)",
-            [{"keys": keys, "log_d": log_d}, constants],
-        )
+        drawn = explore("earlierKeys", {"keys": keys, "log_d": log_d}, constants)
         row, least = errors[str(2**log_d)], constants["floors"][str(2**log_d)]
         expected = np.interp(np.log2(1 + np.arange(9)), np.log2(1 + np.array(windows)), row)
-        curve = drawn["datasets"]["curve"]
-        for name, values in {
-            "gates that see earlier keys": expected,
-            "gates of the current key": np.ones(9),
-            "Kalman": np.full(9, least),
-        }.items():
-            found = [(r["x"], r["y"]) for r in curve if r["by"] == name]
-            np.testing.assert_allclose(found, list(enumerate(values)), rtol=1e-12)
-        assert drawn["datasets"]["stars"][0]["y"] == pytest.approx(expected[keys], rel=1e-12)
+        curves = {"gates that see earlier keys": expected, "gates of the current key": 1.0, "Kalman": least}
+        drawn.has(range(9), curves, rtol=1e-12)
+        assert drawn.stars[0]["y"] == pytest.approx(expected[keys], rel=1e-12)
         gained = 100 * (1 - expected[keys]) / (1 - least)
         shown = [2**log_d, keys, expected[keys], least, gained]
-        assert numbers(drawn["readout"]) == pytest.approx(shown, rel=0.0011, abs=0.51)
+        assert drawn.said == pytest.approx(shown, rel=0.0011, abs=0.51)
 
 
-def test_a_gauge_reads_what_the_library_says(forms):
+def test_a_gauge_reads_what_the_library_says(explore):
     """What the gauge's figure draws is the library's, to 1e-6 of each reading; its star is where a root finder finds
     the rest, and the sentence says what is left there and what the best layer leaves, to three digits.
     """
-    grid = [0.03, 0.1, 0.4, 0.95]
+    at = [0.03, 0.1, 0.4, 0.95]
     for log_s, v, told in ((-1.0, 0.3, 1.0), (-1.5, 1.0, 0.25), (0.5, 0.05, 2.0), (-0.3, 0.5, 0.8)):
-        drawn = forms.evaluate(
-            "([values, constants]) => icl.explorables.gauge(values, constants)",
-            [{"log_s": log_s, "v": v, "told": told}, {"d": 10, "grid": grid}],
-        )
+        drawn = explore("gauge", {"log_s": log_s, "v": v, "told": told}, {"d": 10, "grid": at})
         s = 10**log_s
-        law = fast_weights.DriftLaw(10, np.sqrt(1 - s / 10), np.sqrt(s / 10), np.sqrt(10 * v))
+        law = drift_law(10, s, v)
         believed = replace(law, sigma_y=float(np.sqrt(10 * v * told)))
 
         def left(p, law=law, believed=believed):
@@ -886,29 +823,21 @@ def test_a_gauge_reads_what_the_library_says(forms):
         def reads(p, left=left, v=v, told=told):
             return left(p) + v * (1 - told)
 
-        for p in grid:
-            row = next(r for r in drawn["datasets"]["curve"] if r["x"] == p and r["by"] == "the gauge reads")
-            assert row["y"] == pytest.approx(np.clip(reads(p), grid[0], grid[-1]), rel=1e-6)
-        rest = grid[0] if reads(grid[0]) < grid[0] else grid[-1]
-        if reads(grid[0]) > grid[0] and reads(grid[-1]) < grid[-1]:
-            rest = optimize.brentq(lambda p, reads=reads: reads(p) - p, grid[0], grid[-1])
-        assert drawn["datasets"]["stars"][0]["x"] == pytest.approx(rest, rel=1e-6)
+        readings = dict(drawn.points("the gauge reads"))
+        for p in at:
+            assert readings[p] == pytest.approx(np.clip(reads(p), at[0], at[-1]), rel=1e-6)
+        rest = at[0] if reads(at[0]) < at[0] else at[-1]
+        if reads(at[0]) > at[0] and reads(at[-1]) < at[-1]:
+            rest = optimize.brentq(lambda p, reads=reads: reads(p) - p, at[0], at[-1])
+        assert drawn.stars[0]["x"] == pytest.approx(rest, rel=1e-6)
         best = fast_weights.best_unit_delta(law).p
-        assert numbers(drawn["readout"]) == pytest.approx([s, v, v * told, rest, left(rest), best], rel=0.0051)
-
-
-def drifts():
-    """Points of the drifting weight's sliders, edges included, and one beyond the random walk."""
-    return [
-        {"gamma": g, "sigma_e": e, "sigma_w": w, "n": 149}
-        for g, e, w in itertools.product((0.0, 0.5, 0.95, 0.995, 1.0, 1.02), (0.01, 0.1, 0.5), (0.0, 1.0, 2.0))
-    ]
+        assert drawn.said == pytest.approx([s, v, v * told, rest, left(rest), best], rel=0.0051)
 
 
 def test_drift_spread_is_the_kernel(forms):
     """The variances behind the drifting weight's dashed lines are the diagonal of the library's kernel, to 1e-9."""
-    found = forms.evaluate("points => points.map(icl.weightVariances)", drifts())
-    for point, values in zip(drifts(), found, strict=True):
+    found = forms.evaluate("points => points.map(icl.weightVariances)", DRIFTS)
+    for point, values in zip(DRIFTS, found, strict=True):
         expected = DriftingRegression(d=1, **point).weight_kernel().diagonal()
         np.testing.assert_allclose(values, [point["sigma_w"] ** 2, *expected], rtol=1e-9, err_msg=str(point))
 
@@ -926,7 +855,7 @@ def test_drift_readout_is_the_kernels(forms):
     and correlations halved where the kernel's halve."""
     points = [
         {name: p[name] for name in ("gamma", "sigma_e", "sigma_w")}
-        for p in drifts()
+        for p in DRIFTS
         if p["gamma"] < 1 or p["sigma_e"] == 0.5
     ]
     # JSON has no infinity: null stands for it.
@@ -938,7 +867,7 @@ def test_drift_readout_is_the_kernels(forms):
         assert gamma**half == pytest.approx(0.5, rel=1e-12)
 
 
-def test_a_drift_draws_the_law_it_names(forms):
+def test_a_drift_draws_the_law_it_names(explore):
     """What the figure of a drifting weight draws and says is definition (1) run with the noise it is given and the
     library's kernel: weights, labels and dashed lines to 1e-9, numbers in the sentence to three digits.
 
@@ -947,33 +876,29 @@ def test_a_drift_draws_the_law_it_names(forms):
     n, generator = 3, np.random.default_rng(0)
     e, x = generator.standard_normal((2, n + 2, 3))
     for gamma, sigma_e, sigma_w in ((0.0, 0.5, 1.0), (0.6, 0.5, 2.0), (1.0, 0.5, 1.0), (1.02, 0.1, 1.0)):
-        drawn = forms.evaluate(
-            "([values, constants]) => icl.explorables.drifting(values, constants)",
-            [{"gamma": gamma, "sigma_e": sigma_e, "sigma_w": sigma_w}, {"n": n, "e": e.tolist(), "x": x.tolist()}],
-        )
+        law = {"gamma": gamma, "sigma_e": sigma_e, "sigma_w": sigma_w}
+        drawn = explore("drifting", law, {"n": n, "e": e.tolist(), "x": x.tolist()})
         w = [sigma_w * e[0]]
         for noise in e[1:]:
             w.append(gamma * w[-1] + sigma_e * noise)
-        kernel = DriftingRegression(d=1, n=n, gamma=gamma, sigma_e=sigma_e, sigma_w=sigma_w).weight_kernel()
+        kernel = DriftingRegression(d=1, n=n, **law).weight_kernel()
         deviation = np.sqrt([sigma_w**2, *kernel.diagonal()])
         expected = {f"w{name}": path for name, path in zip("₁₂₃", np.transpose(w), strict=True)}
         expected |= {"+2 s.d.": 2 * deviation, "−2 s.d.": -2 * deviation}
         expected |= {"label y": [np.nan, *(wi @ xi for wi, xi in zip(w[1:-1], x[1:-1], strict=True)), np.nan]}
-        rows = drawn["datasets"]["curve"]
-        assert {row["by"] for row in rows} == set(expected)
+        assert set(drawn.names) == set(expected)
         for name, values in expected.items():
-            found = [(row["x"], row["y"]) for row in rows if row["by"] == name]
-            whole = [(time, value) for time, value in enumerate(values) if not np.isnan(value)]
-            np.testing.assert_allclose(found, whole, rtol=1e-9, err_msg=f"{name} {gamma}")
+            (times,) = np.nonzero(~np.isnan(values))
+            drawn.has(times, {name: np.array(values)[times]}, rtol=1e-9)
         # "below 1%" is said whether it happens or not.
-        shown = [deviation[-1], 1, *filter(None, [first_forgotten(gamma, sigma_e, sigma_w)])]
+        shown = [deviation[-1], 1, *filter(None, [first_forgotten(**law)])]
         if 0 < gamma < 1:
             shown = [sigma_e / np.sqrt(1 - gamma**2), np.log(0.5) / np.log(gamma), *shown]
-        assert numbers(drawn["readout"]) == pytest.approx(shown, rel=0.0051)
+        assert drawn.said == pytest.approx(shown, rel=0.0051)
         assert f"{deviation[-1]:.3g}" != f"{deviation[-2]:.3g}" or gamma == 0
 
 
-def test_sentences_of_memory_are_the_librarys(forms):
+def test_sentences_of_memory_are_the_librarys(explore, forms):
     """What the figures of forgetting and of tracking say, at two settings each, is the library's: errors to three
     digits, the best forgetting factor to three decimals, what not forgetting costs to two digits; the floor is the
     browser's own, which another test holds.
@@ -982,25 +907,15 @@ def test_sentences_of_memory_are_the_librarys(forms):
         task = DriftingRegression(d=d, n=n, gamma=gamma, sigma_e=sigma_e)
         point = {"gamma": gamma, "d": d, "n": n, "sigma_e": sigma_e}
         floor = forms.evaluate("point => icl.kalmanFloor({...point, sigma_w: 1})", point)
-        best = theory.one_layer.optimal_forgetting(task)
-        least, worst = theory.one_layer.training_error(task, lam=np.array([best, 1.0]))
-        drawn = forms.evaluate("point => icl.explorables.forgetting(point)", point)
-        assert numbers(drawn["readout"]) == [
-            float(f"{best:.3f}"),
-            float(f"{least:.3g}"),
-            1,
-            float(f"{worst:.3g}"),
-            float(f"{100 * (worst / least - 1):.2g}"),
-            float(f"{floor:.2g}"),
-        ]
+        best = one_layer.optimal_forgetting(task)
+        least, worst = one_layer.training_error(task, lam=np.array([best, 1.0]))
+        shown = [rounded(best, ".3f"), rounded(least), 1, rounded(worst), rounded(100 * (worst / least - 1), ".2g")]
+        assert explore("forgetting", point).said == [*shown, rounded(floor, ".2g")]
         lam, noise = 0.8, np.ones((n + 2, d)).tolist()
-        drawn = forms.evaluate(
-            "([values, constants]) => icl.explorables.tracking(values, constants)",
-            [{"gamma": gamma, "lam": lam}, {"d": d, "n": n, "sigma_e": sigma_e, "sigma_w": 1, "x": noise, "e": noise}],
-        )
-        own = theory.one_layer.training_error(task, lam=lam)
-        said = [lam, 5, *(float(f"{v:.3g}") for v in (own, float(f"{best:.3f}"), least)), float(f"{floor:.2g}")]
-        assert numbers(drawn["readout"]) == said
+        constants = {"d": d, "n": n, "sigma_e": sigma_e, "sigma_w": 1, "x": noise, "e": noise}
+        own = one_layer.training_error(task, lam=lam)
+        shown = [lam, 5, rounded(own), rounded(rounded(best, ".3f")), rounded(least), rounded(floor, ".2g")]
+        assert explore("tracking", {"gamma": gamma, "lam": lam}, constants).said == shown
 
 
 def test_lengths_are_few_and_chi_square(forms):
@@ -1041,36 +956,28 @@ def wrong_by(prompt, layers, steps, long, by, *, normalised=False):
     return float((answer - w).norm() / w.norm())
 
 
-def test_stretched_stacks_are_the_librarys(forms):
+def test_stretched_stacks_are_the_librarys(explore):
     """The errors of stacks of one to eight layers on stretched examples, computed in the browser, equal the library's
     to 1e-6 at the edges of all sliders, and on normalised tokens whatever the stretch.
 
     The star is where the error first comes to ten times that of answering 0, to 1e-4, and the sentence says it.
     """
     prompt = drawn_prompt(9, 4, [1.0, 1.5, 2.0, 4.0])
-    points = list(itertools.product((1, 2, 4, 8), (0.5, 4.0), (1, 4, 9)))
-    ask = """([prompt, points]) => points.map(([layers, steps, long]) =>
-        icl.explorables.stretched({layers, steps, long}, prompt))"""
     starred = 0
-    for (layers, steps, long), drawn in zip(points, forms.evaluate(ask, [prompt, points]), strict=True):
-        rows = drawn["datasets"]["curve"]
-        said, name = drawn["readout"], f"{layers} {steps} {long}"
-        at = {}
+    for layers, steps, long in itertools.product((1, 2, 4, 8), (0.5, 4.0), (1, 4, 9)):
+        drawn = explore("stretched", {"layers": layers, "steps": steps, "long": long}, prompt)
+        said, at = drawn.readout, {}
         for method, depth in (("one layer", 1), ("the stack", layers)):
-            expected = [wrong_by(prompt, depth, steps, long, by) for by in prompt["stretches"]]
-            shown = [(by, e) for by, e in zip(prompt["stretches"], expected, strict=True) if e < 1e300]
-            found = [(row["x"], row["y"]) for row in rows if row["by"] == method]
-            np.testing.assert_allclose(found, shown, rtol=1e-6, err_msg=f"{method} {name}")
+            expected = np.array([wrong_by(prompt, depth, steps, long, by) for by in prompt["stretches"]])
+            shown = expected < 1e300
+            drawn.has(np.array(prompt["stretches"])[shown], {method: expected[shown]}, rtol=1e-6)
             ruined = [by for by, e in zip(prompt["stretches"], expected, strict=True) if not e < 10]
             at[method] = ruined[0] if ruined else np.inf
         flat = wrong_by(prompt, layers, steps, long, 4.0, normalised=True)
-        for method, level in (("the stack, normalised", flat), ("zero predictor", 1.0)):
-            found = [row["y"] for row in rows if row["by"] == method]
-            np.testing.assert_allclose(found, [level] * len(prompt["stretches"]), rtol=1e-6, err_msg=f"{method} {name}")
+        drawn.has(prompt["stretches"], {"the stack, normalised": flat, "zero predictor": 1.0}, rtol=1e-6)
         assert f"on normalised tokens it is {flat:.3g} " in said
-        stars = drawn["datasets"]["stars"]
-        assert len(stars) == (1 < at["the stack"] < np.inf)
-        for star in stars:
+        assert len(drawn.stars) == (1 < at["the stack"] < np.inf)
+        for star in drawn.stars:
             starred += 1
             assert star["x"] <= at["the stack"]
             edges = [wrong_by(prompt, layers, steps, long, star["x"] + off) for off in (-1e-4, 1e-4)]
@@ -1080,29 +987,25 @@ def test_stretched_stacks_are_the_librarys(forms):
     assert starred >= 6
 
 
-def small_layer(d=2, d_h=5):
-    """Weights with biases of a small S6 layer and what the browser gets of them."""
-    rng = np.random.default_rng(5)
-    X, Y = rng.standard_normal((d_h, d + 2)), rng.standard_normal((d_h, d + 1))
-    return X, Y, {"XX": (X.T @ X).tolist(), "YY": (Y.T @ Y).tolist(), "K": (Y.T @ X).tolist()}
+def products(X, Y):
+    """What the browser gets of a layer's weights."""
+    return {"XX": (X.T @ X).tolist(), "YY": (Y.T @ Y).tolist(), "K": (Y.T @ X).tolist()}
 
 
-def test_descent_with_parts_taken_away_is_the_librarys(forms):
+def test_descent_with_parts_taken_away_is_the_librarys(explore):
     """Descent by products alone, as the browser does it, has the losses of descent by the library's gradient to 1e-6,
     whichever parts select and are trained, at the edges of the sliders; and the sentence has the last of them.
     """
-    X, Y, products = small_layer()
-    d, eta, steps, every = 2, 0.02, 20, 5
-    constants = products | {"d": d, "eta": eta, "steps": steps, "every": every}
+    d, d_h, eta, steps, every = 2, 5, 0.02, 20, 5
+    rng = np.random.default_rng(5)
+    X, Y = rng.standard_normal((d_h, d + 2)), rng.standard_normal((d_h, d + 1))  # with biases
+    constants = products(X, Y) | {"d": d, "eta": eta, "steps": steps, "every": every}
     switches = ("selectB", "selectC", "trainB", "trainC")
     corners = list(itertools.product((2, 100), (0.1, 1.0)))
-    points = [
-        (*corners[(k + k // 4) % 4], on) for k, on in enumerate(itertools.product((True, False), repeat=len(switches)))
-    ]
-    settings = [{"N": N, "start": start} | dict(zip(switches, on, strict=True)) for N, start, on in points]
-    ask = "([settings, c]) => settings.map(v => icl.explorables.selection(v, c))"
-    figures = forms.evaluate(ask, [settings, constants])
-    for (N, start, on), values, drawn in zip(points, settings, figures, strict=True):
+    for k, on in enumerate(itertools.product((True, False), repeat=len(switches))):
+        N, start = corners[(k + k // 4) % 4]
+        values = {"N": N, "start": start} | dict(zip(switches, on, strict=True))
+        drawn = explore("selection", values, constants)
         known = s6.Coefficients(d, N, s6.assumed_alpha(N))
         for method, (select_b, select_c, train_b, train_c) in (("this layer", on), ("whole layer", [True] * 4)):
             # What is not static: all columns; what is: the last, the bias.
@@ -1117,33 +1020,29 @@ def test_descent_with_parts_taken_away_is_the_librarys(forms):
                 to_b = np.column_stack([slope.W_B, slope.b_B])
                 to_c = np.column_stack([slope.W_C[:, :-1], slope.b_C])
                 B, C = B - eta * to_b * kept_b * train_b, C - eta * to_c * kept_c * train_c
-            found = [(row["x"], row["y"]) for row in drawn["datasets"]["curve"] if row["by"] == method]
-            expected = list(zip(range(0, steps + 1, every), losses, strict=True))
-            np.testing.assert_allclose(found, expected, rtol=1e-6, err_msg=f"{method} {values}")
+            drawn.has(range(0, steps + 1, every), {method: losses}, rtol=1e-6)
             if method == "this layer":
                 said = losses[-1]
         least = s6.least_loss(d, N, known.alpha)
-        levels = {row["by"]: row["y"] for row in drawn["datasets"]["curve"]}
+        levels = {row["by"]: row["y"] for row in drawn.rows}
         assert levels["L*"] == pytest.approx(least, rel=1e-6)
         assert levels["zero predictor"] == d / 2
-        assert numbers(drawn["readout"])[:2] == [steps, float(f"{said:.4g}")]
+        assert drawn.said[:2] == [steps, rounded(said, ".4g")]
 
 
-def test_descents_come_down_at_the_librarys_rate(forms):
+def test_descents_come_down_at_the_librarys_rate(explore):
     """Distances along descents from starts of several sizes, and the rates that the weights foretell, computed in the
     browser by products alone, equal those of the library's descent to 1e-6, at the edges of the sliders.
     """
     d, d_h, steps, every = 2, 12, 600, 50
     rng = np.random.default_rng(7)
     drawn = [(rng.standard_normal((d_h, d + 1)), rng.standard_normal((d_h, d))) for _ in range(3)]
-    starts = [{"XX": (X.T @ X).tolist(), "YY": (Y.T @ Y).tolist(), "K": (Y.T @ X).tolist()} for X, Y in drawn]
+    starts = [products(X, Y) for X, Y in drawn]
     constants = {"d": d, "d_h": d_h, "starts": starts, "steps": steps, "every": every}
     predicted = said = 0
     for c, start, N in itertools.product((0.1, 0.5, 1.0, 4.0), (0.2, 1.2), (2, 200)):
-        figure = forms.evaluate(
-            "([v, k]) => icl.explorables.convergence(v, k)", [{"c": c, "start": start, "N": N}, constants]
-        )
-        rows, known, eta = figure["datasets"]["curve"], s6.Coefficients(d, N, s6.assumed_alpha(N)), c / (d**2 * d_h)
+        figure = explore("convergence", {"c": c, "start": start, "N": N}, constants)
+        rows, known, eta = figure.rows, s6.Coefficients(d, N, s6.assumed_alpha(N)), c / (d**2 * d_h)
         lost, rates = 0, []
         for run, (X, Y) in enumerate(drawn):
             name, zero = f"{c} {start} {N} {run}", np.zeros(d_h)
@@ -1167,45 +1066,41 @@ def test_descents_come_down_at_the_librarys_rate(forms):
                 predicted += 1
         proof = [row["y"] for row in rows if row["piece"] == "c"]
         assert np.log(proof[0] / proof[1]) / steps == pytest.approx(eta * known.beta1 * d_h / 2, rel=1e-6)
-        assert (f"{lost} of 3 descents diverge" in figure["readout"]) == (lost > 0)
-        if "predicted" in figure["readout"]:
+        assert (f"{lost} of 3 descents diverge" in figure.readout) == (lost > 0)
+        if "predicted" in figure.readout:
             span = dict.fromkeys(f"{rate:.3g}" for rate in (min(rates), max(rates)))
-            assert f"predicted {' to '.join(span)}." in figure["readout"]
+            assert f"predicted {' to '.join(span)}." in figure.readout
             said += 1
     assert min(predicted, 3 * said) >= 10
 
 
-def test_a_gate_draws_the_librarys_weights(forms):
+def test_a_gate_draws_the_librarys_weights(explore, forms):
     """Best weights on positions and their error, computed in the browser, equal the library's to 1e-6 over the sliders'
     ranges; curves and sentence of the figure are the library's.
     """
+    ages, constants = np.arange(41), {"n": 100, "sigma_e": 0.1, "oldest": 40}
     for gamma, d in itertools.product((0.5, 0.95, 1.0), (1, 10, 40)):
         task = DriftingRegression(d=d, n=100, gamma=gamma)
-        best, zero = theory.one_layer.position_weights(task)[0, ::-1], theory.one_layer.zero_predictor(task)
-        star = theory.one_layer.optimal_forgetting(task)
+        best, zero = one_layer.position_weights(task)[0, ::-1], one_layer.zero_predictor(task)
+        star = one_layer.optimal_forgetting(task)
         found = forms.evaluate("task => icl.positionWeights(task)", {"d": d, "n": 100, "gamma": gamma})
         np.testing.assert_allclose(found["weights"], best, rtol=1e-6, atol=1e-12)
-        assert found["error"] == pytest.approx(theory.one_layer.position_error(task), rel=1e-6)
+        assert found["error"] == pytest.approx(one_layer.position_error(task), rel=1e-6)
         for lam in (0.5, 0.9, 1.0):
-            figure = forms.evaluate(
-                "v => icl.explorables.gate(v, {n: 100, sigma_e: 0.1, oldest: 40})", {"gamma": gamma, "d": d, "lam": lam}
-            )
-            ages = np.arange(41)
-            expected = {"GLA": lam**ages, "linear attention": 0 * ages + 1.0, "best possible": best[ages] / best[0]}
-            for name, weights in expected.items():
-                rows = [row for row in figure["datasets"]["curve"] if row["by"] == name]
-                assert [row["x"] for row in rows] == list(ages)
-                np.testing.assert_allclose([row["y"] for row in rows], weights, rtol=1e-6, atol=1e-12)
-            errors = [theory.one_layer.training_error(task, lam=each) for each in (lam, star)]
-            shares = [100 * float(error) / zero for error in (*errors, theory.one_layer.position_error(task))]
-            said = numbers(figure["readout"])
+            figure = explore("gate", {"gamma": gamma, "d": d, "lam": lam}, constants)
+            expected = {"GLA": lam**ages, "linear attention": 1.0, "best possible": best[ages] / best[0]}
+            figure.has(ages, expected, rtol=1e-6, atol=1e-12)
+            assert all(ages.tolist() == [x for x, _ in figure.points(name)] for name in expected)
+            errors = [one_layer.training_error(task, lam=each) for each in (lam, star)]
+            shares = [100 * float(error) / zero for error in (*errors, one_layer.position_error(task))]
+            said = figure.said
             assert said[:2] == [lam, 100]
             assert said[2] == pytest.approx((lam ** np.arange(100)).sum(), rel=0.006)
-            assert [said[3], said[5], said[6]] == pytest.approx([shares[0], shares[1], shares[2]], abs=0.051)
+            assert [said[3], said[5], said[6]] == pytest.approx(shares, abs=0.051)
             assert said[4] == pytest.approx(star, abs=0.00051)
 
 
-def test_unlearning_draws_the_librarys_curves(forms):
+def test_unlearning_draws_the_librarys_curves(explore):
     """Errors of an average and of a gated layer against the prompt's length equal the library's to 1e-6, and the floor
     the library's over 400 sequences within 4%; the star is the least of the average over all lengths.
     """
@@ -1216,31 +1111,26 @@ def test_unlearning_draws_the_librarys_curves(forms):
             for n in {*lengths, *(range(1, 61) if lam == 1 else ())}
         }
         missed = lambda n, lam, tasks=tasks: float(  # noqa: E731
-            theory.one_layer.training_error(tasks[n], lam=lam) / theory.one_layer.zero_predictor(tasks[n])
+            one_layer.training_error(tasks[n], lam=lam) / one_layer.zero_predictor(tasks[n])
         )
-        figure = forms.evaluate(
-            "([v, k]) => icl.explorables.unlearning(v, k)",
-            [{"gamma": gamma, "lam": lam}, {"d": 10, "sigma_e": 0.1, "lengths": lengths}],
-        )
-        (star,) = figure["datasets"]["stars"]
-        rows = {(row["by"], row["x"]): row["y"] for row in figure["datasets"]["curve"]}
+        figure = explore("unlearning", {"gamma": gamma, "lam": lam}, {"d": 10, "sigma_e": 0.1, "lengths": lengths})
+        rows = {(row["by"], row["x"]): row["y"] for row in figure.rows}
         for n in lengths:
             assert rows["linear attention", n] == pytest.approx(missed(n, 1.0), rel=1e-6)
             assert rows["GLA", n] == pytest.approx(missed(n, lam), rel=1e-6)
             assert rows["zero predictor", n] == 1
-        said = numbers(figure["readout"])
+        said = figure.said
         shares = [100 * rows[name, 300] for name in ("linear attention", "GLA", "Kalman")]
         assert [said[4], said[6], said[10]] == pytest.approx(shares, abs=0.51)
         assert said[11] == pytest.approx(np.log(2) / -np.log(gamma), rel=0.006)
         if lam == 1:
-            best = theory.one_layer.optimal_forgetting(tasks[300])
+            best = one_layer.optimal_forgetting(tasks[300])
             assert said[9] == pytest.approx(best, abs=0.00051)
             assert said[8] == pytest.approx(100 * missed(300, best), abs=0.51)
             average = [missed(n, 1.0) for n in range(1, 61)]
-            assert star["x"] == said[0] == 1 + int(np.argmin(average))
-            assert star["y"] == pytest.approx(min(average), rel=1e-6)
-            x = tasks[300].sample(400, generator=make_generator("browser floor")).x.numpy()
-            floor = theory.floors.kalman_risk(tasks[300], x)[0] / theory.one_layer.zero_predictor(tasks[300])
+            assert figure.star["x"] == said[0] == 1 + int(np.argmin(average))
+            assert figure.star["y"] == pytest.approx(min(average), rel=1e-6)
+            floor = sampled_floor(tasks[300], 400) / one_layer.zero_predictor(tasks[300])
             np.testing.assert_allclose([rows["Kalman", n] for n in lengths], floor[lengths], rtol=0.04)
 
 
@@ -1271,11 +1161,11 @@ def test_loss_of_the_trap_is_the_librarys(forms):
         flow = np.stack([reduced(d, *velocity) for velocity in found[1]])
         np.testing.assert_allclose(flow, -loss.gradient(thetas), rtol=1e-6, atol=1e-9)
         at_rest = population.rank_one_trap(task, lam=lam), population.global_minimum(task, lam=lam)
-        levels = [2 * loss.value(theta) for theta in at_rest] + [theory.one_layer.zero_predictor(task)]
+        levels = [2 * loss.value(theta) for theta in at_rest] + [one_layer.zero_predictor(task)]
         np.testing.assert_allclose(found[2], [*levels, population.trap_curvature(task, lam=lam)], rtol=1e-6, atol=1e-12)
 
 
-def test_flows_near_the_trap_are_the_librarys(forms):
+def test_flows_near_the_trap_are_the_librarys(explore):
     """Errors along the figure's two flows equal those of the library's loss, followed by another method, to 1e-6; the
     sentence says where they end. One start falls in, one is on the safe side, one meets a saddle.
     """
@@ -1287,10 +1177,8 @@ def test_flows_near_the_trap_are_the_librarys(forms):
         (0.85, 0.5, -0.3, "a saddle", "At time 600 it reaches the best layer"),
     ):
         task = DriftingRegression(d=10, n=100, gamma=0.8)
-        loss, zero = population.layer_loss(task, lam=lam), theory.one_layer.zero_predictor(task)
-        figure = forms.evaluate(
-            "([v, k]) => icl.explorables.trap(v, k)", [{"lam": lam, "gamma": 0.8, "pq": pq, "v": v}, constants]
-        )
+        loss, zero = population.layer_loss(task, lam=lam), one_layer.zero_predictor(task)
+        figure = explore("trap", {"lam": lam, "gamma": 0.8, "pq": pq, "v": v}, constants)
 
         def downhill(_, five, loss=loss):
             slope = loss.gradient(reduced(10, *five))
@@ -1300,18 +1188,18 @@ def test_flows_near_the_trap_are_the_librarys(forms):
             start = [v, 0.03, 0.03, size, size]
             path = integrate.solve_ivp(downhill, (0, 600), start, "LSODA", times, rtol=1e-10, atol=1e-12)
             left = 2 * loss.value(np.stack([reduced(10, *five) for five in path.y.T])) / zero
-            rows = [(row["x"], row["y"]) for row in figure["datasets"]["curve"] if row["by"] == name]
-            np.testing.assert_allclose(rows, np.stack([times, left], 1)[left <= 1.05], rtol=1e-6)
-        assert f"the trap is {kind}." in figure["readout"]
-        assert f"{end}; with p = q = 0 it reaches the best layer." in figure["readout"]
+            shown = left <= 1.05
+            figure.has(times[shown], {name: left[shown]}, rtol=1e-6)
+        assert f"the trap is {kind}." in figure.readout
+        assert f"{end}; with p = q = 0 it reaches the best layer." in figure.readout
         begins = 200 * loss.value(reduced(10, v, 0.03, 0.03, pq, pq)) / zero
-        assert numbers(figure["readout"])[0] == pytest.approx(begins, rel=0.0006)
-        best, trap = numbers(figure["readout"])[-2:]
+        assert figure.said[0] == pytest.approx(begins, rel=0.0006)
+        best, trap = figure.said[-2:]
         at_rest = population.global_minimum(task, lam=lam), population.rank_one_trap(task, lam=lam)
         assert [best, trap] == pytest.approx([200 * loss.value(theta) / zero for theta in at_rest], abs=0.051)
 
 
-def test_noisy_labels_draw_the_librarys_risks(forms):
+def test_noisy_labels_draw_the_librarys_risks(explore):
     """Without noise the figure of noisy labels has the library's risks of LMS and of the layer; with it, those of
     second moments carried example by example and of the bowl's moments with the noise added: to 1e-6, at the edges of
     the sliders. The best step is the best of a grid, the floor the table's, the star where LMS first gets worse.
@@ -1319,7 +1207,6 @@ def test_noisy_labels_draw_the_librarys_risks(forms):
     d, sigmas, lengths = 4, [0.0, 0.5, 1.0, 2.0], [5, 50]
     ridge = [[0.0, 0.1, 0.2, 0.3], [0.0, 0.01, 0.02, 0.03]]
     constants = {"d": d, "sigmas": sigmas, "lengths": lengths, "ridge": ridge}
-    ask = "([v, c]) => icl.explorables.noisy(v, c)"
 
     def lms(N, mu):
         """Risks of LMS, its mean squared distance from the weights carried from one example to the next."""
@@ -1329,7 +1216,7 @@ def test_noisy_labels_draw_the_librarys_risks(forms):
         return left / 2
 
     for N, step in itertools.product(lengths, (0.05, 0.35, 1.0, 1.5)):
-        drawn = forms.evaluate(ask, [{"N": N, "step": step}, constants])
+        drawn = explore("noisy", {"N": N, "step": step}, constants)
         known = s6.Coefficients(d, N, s6.assumed_alpha(N))
         heard = known.beta1 + known.kappa * np.square(sigmas)
         expected = {
@@ -1339,17 +1226,15 @@ def test_noisy_labels_draw_the_librarys_risks(forms):
             "ridge regression": ridge[lengths.index(N)],
         }
         assert expected["LMS"][0] == pytest.approx(s6.lms_loss(d, N, step / (d + 2)), rel=1e-9)
-        for name, risks in expected.items():
-            found = [(row["x"], row["y"]) for row in drawn["datasets"]["curve"] if row["by"] == name]
-            np.testing.assert_allclose(found, np.column_stack([sigmas, risks]), rtol=1e-6, err_msg=f"{name} {N} {step}")
+        drawn.has(sigmas, expected, rtol=1e-6)
         worse = np.flatnonzero(expected["LMS"] > expected["S6, trained for the noise"])
-        stars = [(star["x"], star["by"]) for star in drawn["datasets"]["stars"]]
+        stars = [(star["x"], star["by"]) for star in drawn.stars]
         assert stars == [(sigmas[k], "LMS") for k in worse[:1]]
         # Where averaging is better: it is one stretch of noises.
         assert len(worse) == 0 or (np.diff(worse) == 1).all()
         said = "up to a noise of 2" if len(worse) == 0 else f"{sigmas[worse[0]]:g}" if worse[0] else "any noise"
         if len(worse) and worse[-1] < len(sigmas) - 1:
             said = f"up to a noise of {sigmas[worse[-1]]:g}"
-        assert said in drawn["readout"].partition(". ")[0]
+        assert said in drawn.readout.partition(". ")[0]
         for name, risks in expected.items():
-            assert f"{name} {float(f'{risks[2]:.3g}'):g}" in drawn["readout"]
+            assert f"{name} {float(f'{risks[2]:.3g}'):g}" in drawn.readout

@@ -116,13 +116,18 @@ def test_notes_stand_under_headings_that_are_there():
         assert sum("instructor" in cell.metadata.get("tags", []) for cell in longer) == len(notes)
 
 
-def executed(source, *outputs):
-    return nbformat.v4.new_code_cell(source, outputs=list(outputs), execution_count=1)
-
-
-def told(name, passed, message):
-    data = {runs.EXERCISE: {"name": name, "passed": passed, "message": message}, "text/plain": message}
+def displayed(data):
     return nbformat.v4.new_output("display_data", data=data)
+
+
+def told(passed, message):
+    """What a check of the page's exercise puts out."""
+    return displayed({runs.EXERCISE: {"name": "twice", "passed": passed, "message": message}, "text/plain": message})
+
+
+def cell_of(notebook, name):
+    """The cell of an id."""
+    return next(cell for cell in notebook.cells if cell.id == name)
 
 
 PAGE = """---
@@ -229,19 +234,14 @@ def test_an_instructor_gets_all_of_it(one, monkeypatch):
     run = notebooks.full_notebook(page)
     ran = [cell for cell in run.cells if cell.cell_type == "code"]
     ran[0].outputs = [nbformat.v4.new_output("stream", text="1.0\n")]
-    ran[1].outputs = [
-        nbformat.v4.new_output("display_data", data={runs.SAID: "It is"}),
-        told("twice", False, "not yet"),
-    ]
+    ran[1].outputs = [displayed({runs.SAID: "It is"}), told(False, "not yet")]
     monkeypatch.setattr(runs, "cached", lambda page: run)
     made = notebooks.instructor(page)
     sources = [cell.source for cell in made.cells]
     assert sources[1:5] == ["# A *title*", "> **For the instructor**\n>\n> Begin here.", "Words.\n\n## A heading", NOTE]
-    shown = [nbformat.v4.new_output("display_data", data={"text/plain": "not yet"})]
-    assert [c.outputs for c in made.cells if c.cell_type == "code"][:2] == [ran[0].outputs, shown]
-    begins, ends = (
-        next(k for k, c in enumerate(made.cells) if c.id == f"{at}-ex-twice") for at in ("solution-of", "end-of")
-    )
+    outputs = [c.outputs for c in made.cells if c.cell_type == "code"]
+    assert outputs[:2] == [ran[0].outputs, [displayed({"text/plain": "not yet"})]]
+    begins, ends = (made.cells.index(cell_of(made, f"{at}-ex-twice")) for at in ("solution-of", "end-of"))
     assert [c.source[:6] for c in made.cells[begins + 1 : ends]] == ["It is ", "def tw"]
     assert chapters.code_cells(PAGE) == cells.code(made.cells)
     assert notebooks.text_of(made) == notebooks.text_of(notebooks.instructor(page))
@@ -276,21 +276,19 @@ def test_a_run_is_judged(one):
     page = one[0]
     run = student_runs.filled(page, notebooks.student(page))
     first, second = code_ids(page)
-    blank, solved = (next(c for c in run.cells if c.id == name) for name in (second, "filled-0-0"))
+    blank, solved = cell_of(run, second), cell_of(run, "filled-0-0")
     assert "return sin(x - x) + x + x" in solved.source
     assert "from math import cos, sin" in solved.source
-    blank.outputs, solved.outputs = [told("twice", False, "not yet: so")], [told("twice", True, "right")]
+    blank.outputs, solved.outputs = [told(False, "not yet: so")], [told(True, "right")]
     assert student_runs.assess(page, run) == student_runs.Outcome(1, 1, 1, ())
     assert student_runs.differences(run, run) == []
-    blank.outputs, solved.outputs = [told("twice", True, "right")], [told("twice", False, "not yet: so")]
-    assert student_runs.assess(page, run).faults == (
-        "twice: a blank says 'right'",
-        "twice: its solution says 'not yet: so'",
-    )
+    blank.outputs, solved.outputs = solved.outputs, blank.outputs
+    faults = student_runs.assess(page, run).faults
+    assert faults == ("twice: a blank says 'right'", "twice: its solution says 'not yet: so'")
     solved.outputs = []
     assert "0 checks for 1 blanks" in student_runs.assess(page, run).faults
     other = copy.deepcopy(run)
-    next(c for c in other.cells if c.id == first).outputs = [nbformat.v4.new_output("stream", text="1")]
+    cell_of(other, first).outputs = [nbformat.v4.new_output("stream", text="1")]
     assert len(student_runs.differences(other, run)) == 1
 
 
@@ -346,13 +344,11 @@ def test_students_notebooks_run(one, monkeypatch, capsys):
 
     def side_by_side(work, *how):
         for name, notebook in work.items():
-            for cell in notebook.cells:
-                if cell.id == second:
-                    cell.outputs = [told("twice", False, "not yet: it returned nothing")]
-                elif cell.id == "filled-0-0":
-                    cell.outputs = [told("twice", right, "right")]
-                elif cell.id == first and noisy and "filled-0-0" not in {c.id for c in notebook.cells}:
-                    cell.outputs.append(nbformat.v4.new_output("stream", text="other"))
+            cell_of(notebook, second).outputs = [told(False, "not yet: it returned nothing")]
+            if "filled-0-0" in {cell.id for cell in notebook.cells}:
+                cell_of(notebook, "filled-0-0").outputs = [told(right, "right")]
+            elif noisy:
+                cell_of(notebook, first).outputs.append(nbformat.v4.new_output("stream", text="other"))
             yield name, notebook, 1.0, ""
 
     monkeypatch.setattr(student_runs.runs, "execute_in_parallel", side_by_side)

@@ -21,6 +21,10 @@ def reference(lam, n):
     return lam ** np.arange(n, 0, -1)
 
 
+def exact(value):
+    return value
+
+
 def attempt(result):
     """An attempt that returns `result`, or calls it if it can be called."""
 
@@ -150,10 +154,6 @@ def test_the_second_case_counts_too():
 def test_rounding_is_forgiven_as_far_as_asked():
     """Numbers within rtol of the answer pass, however small they all are; those beyond do not."""
     cases = [{"value": 1e-30}]
-
-    def exact(value):
-        return value
-
     assert check(lambda value: value * (1 + 9e-4), exact, cases, rtol=1e-3).passed
     assert not check(lambda value: value * (1 + 2e-3), exact, cases, rtol=1e-3).passed
     assert not check(lambda value: 0.0, exact, cases).passed
@@ -162,9 +162,6 @@ def test_rounding_is_forgiven_as_far_as_asked():
 def test_rounding_of_a_zero_is_forgiven():
     """Where the answer is 0, rounding passes on the scale of the other answers or as asked."""
     cases = [{"value": 0.0}, {"value": 100.0}]
-
-    def exact(value):
-        return value
 
     def nearly(rounding):
         return lambda value: value + rounding
@@ -196,40 +193,50 @@ def test_large_arguments_are_told_by_their_shape():
     )
 
 
-def test_a_first_sealing_passes_by_the_stub(monkeypatch, tmp_path):
-    """While answers are sealed a check waits that comes before them, or has more cases; without sealing it raises."""
+@pytest.fixture
+def book(monkeypatch, tmp_path):
+    """The folder of a book without answers, for this test alone."""
     monkeypatch.setattr(exercises, "_REPOSITORY", tmp_path)
     monkeypatch.setattr(exercises, "folder", lambda name: tmp_path / "book" / name)
     (tmp_path / "book").mkdir()
-    with pytest.raises(ValueError, match="no answers are sealed"):
-        check(reference, "ex", CASES)
-    monkeypatch.setenv("ICL_SEAL", "1")
-    assert check(reference, "ex", CASES).message == "not yet: its answers are sealed further down"
-    seal("ex", reference, CASES)
-    assert check(reference, "ex", CASES).passed
-    more = [*CASES, {"lam": 0.7, "n": 2}]
-    assert check(reference, "ex", more).message == "not yet: its answers are sealed further down"
-    seal("ex", reference, more)
-    assert check(reference, "ex", more).passed
+    return tmp_path / "book"
+
+
+def seal_anew(*given):
+    """Seal as the command does that seals all answers."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ICL_SEAL", "1")
+        seal(*given)
 
 
 @pytest.fixture
-def answers(monkeypatch, tmp_path):
-    """A folder of sealed answers for this test alone."""
-    monkeypatch.setattr(exercises, "_REPOSITORY", tmp_path)
-    monkeypatch.setattr(exercises, "folder", lambda name: tmp_path / "book" / name)
-    (tmp_path / "book").mkdir()
+def answers(book):
+    """Its folder of answers, with those of one exercise."""
+    seal_anew("ex-weights", reference, CASES)
+    return book / "answers"
+
+
+def sealed(answers, label="ex-weights"):
+    """What is written down of an exercise."""
+    return json.loads((answers / f"{label}.json").read_text())
+
+
+def test_a_first_sealing_passes_by_the_stub(book, monkeypatch):
+    """While answers are sealed a check waits that comes before them, or has more cases; without sealing it raises."""
+    with pytest.raises(ValueError, match="no answers are sealed"):
+        check(reference, "ex", CASES)
     monkeypatch.setenv("ICL_SEAL", "1")
-    seal("ex-weights", reference, CASES)
-    monkeypatch.delenv("ICL_SEAL")
-    return tmp_path / "book/answers"
+    for cases in (CASES, [*CASES, {"lam": 0.7, "n": 2}]):
+        assert check(reference, "ex", cases).message == "not yet: its answers are sealed further down"
+        seal("ex", reference, cases)
+        assert check(reference, "ex", cases).passed
 
 
 def test_sealed_answers_stand_for_the_function(answers):
     """A check against a label is the check against the function that was sealed."""
     for attempt in (reference, lambda lam, n: reference(lam, n) + 1, lambda lam, n: None):
         assert check(attempt, "ex-weights", CASES, name="a") == check(attempt, reference, CASES, name="a")
-    assert json.loads((answers / "ex-weights.json").read_text()) == {"right": [[0.125, 0.25, 0.5], [0.9]], "wrong": {}}
+    assert sealed(answers) == {"right": [[0.125, 0.25, 0.5], [0.9]], "wrong": {}}
 
 
 MISTAKES = {
@@ -240,14 +247,12 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("why", MISTAKES)
-def test_a_sealed_wrong_answer_is_named(answers, monkeypatch, why):
+def test_a_sealed_wrong_answer_is_named(answers, why):
     """An attempt with a wrong answer's numbers on all cases is told so: of another shape too, and where there are none.
 
     An attempt that agrees with it on one case alone, up to more than the check's tolerance, or that is right, is not.
     """
-    monkeypatch.setenv("ICL_SEAL", "1")
-    seal("ex-weights", reference, CASES, MISTAKES)
-    monkeypatch.delenv("ICL_SEAL")
+    seal_anew("ex-weights", reference, CASES, MISTAKES)
     seal("ex-weights", reference, CASES)
     known = f". This is what comes out {why}."
     wrong = MISTAKES[why]
@@ -265,24 +270,23 @@ def test_a_sealed_wrong_answer_is_named(answers, monkeypatch, why):
         assert "comes out" not in check(attempt, "ex-weights", CASES, rtol=1e-6).message
 
 
-def test_wrong_answers_stay_sealed_with_right_ones(answers, monkeypatch):
+def test_wrong_answers_stay_sealed_with_right_ones(answers):
     """A chapter's run that seals the same right numbers leaves the wrong ones; other right numbers take them away."""
-    monkeypatch.setenv("ICL_SEAL", "1")
-    seal("ex-weights", reference, CASES, MISTAKES)
+    seal_anew("ex-weights", reference, CASES, MISTAKES)
     written = (answers / "ex-weights.json").read_text()
-    assert json.loads(written)["wrong"] == {
+    assert sealed(answers)["wrong"] == {
         "with the newest first": [[0.5, 0.25, 0.125], [0.9]],
         "with their sum": [0.875, 0.9],
         "with ages from 0": [[0.25, 0.5, 1.0], None],
     }
     assert written.count("\n") == 6
-    seal("ex-weights", reference, CASES)
+    seal_anew("ex-weights", reference, CASES)
     assert (answers / "ex-weights.json").read_text() == written
-    seal("ex-weights", MISTAKES["with the newest first"], CASES)
-    assert json.loads((answers / "ex-weights.json").read_text())["wrong"] == {}
+    seal_anew("ex-weights", MISTAKES["with the newest first"], CASES)
+    assert sealed(answers)["wrong"] == {}
 
 
-def test_rounding_is_not_sealed(answers, monkeypatch):
+def test_rounding_is_not_sealed(answers):
     """An answer, right or wrong, that inputs moved by 1e-12 change is refused by label, misconception and case.
 
     Refused are lost digits, a tie and a pole. What a check forgives is sealed: a rounded zero beside
@@ -296,17 +300,16 @@ def test_rounding_is_not_sealed(answers, monkeypatch):
         "with a pole": lambda b, q: 1 / (q - 0.1),
     }
     stable = {"with a rounded zero": lambda b, q: [len(b), (q + 0.2) - (q + 0.1) - 0.1]}
-    monkeypatch.setenv("ICL_SEAL", "1")
-    seal("ex-b", lambda b, q: b.sum(), cases, stable)
+    seal_anew("ex-b", lambda b, q: b.sum(), cases, stable)
     for why, mistake in unstable.items():
         with pytest.raises(ValueError, match=f"what comes out of 'ex-b' {why} is rounding in case 2"):
-            seal("ex-b", lambda b, q: b.sum(), cases, stable | {why: mistake})
+            seal_anew("ex-b", lambda b, q: b.sum(), cases, stable | {why: mistake})
     with pytest.raises(ValueError, match="the right answer to 'ex-c' is rounding in case 2"):
-        seal("ex-c", unstable["with a tie"], cases)
-    assert [*json.loads((answers / "ex-b.json").read_text())["wrong"]] == [*stable]
+        seal_anew("ex-c", unstable["with a tie"], cases)
+    assert [*sealed(answers, "ex-b")["wrong"]] == [*stable]
     assert not (answers / "ex-c.json").exists()
-    seal("ex-c", lambda S: float((S == S.T).all()), [{"S": b @ b.T + (b @ b.T).T}])
-    assert json.loads((answers / "ex-c.json").read_text())["right"] == [1.0]
+    seal_anew("ex-c", lambda S: float((S == S.T).all()), [{"S": b @ b.T + (b @ b.T).T}])
+    assert sealed(answers, "ex-c")["right"] == [1.0]
 
 
 def test_a_broken_seal_is_an_error(answers):
