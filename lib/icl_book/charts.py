@@ -784,7 +784,7 @@ def _in_sequence(names: Sequence[str], colours: dict[str, str] | None) -> dict[s
     return {**(colours or {}), **{name: SEQUENCE[step] for name, step in zip(rest, steps, strict=False)}}
 
 
-def _three_digits(value: float) -> str:
+def _three_digits(value: Any) -> str:
     """A number to three digits as one says it: thousands written out."""
     shown = f"{value:.3g}"
     return f"{float(shown):,.0f}" if 1e3 <= abs(float(shown)) < 1e6 else shown
@@ -877,8 +877,7 @@ def tiles(
     columns, rows = np.meshgrid(across, down)
     table = pd.DataFrame({"x": columns.ravel(), "y": rows.ravel(), "value": matrix.ravel()})
     least = np.unravel_index(matrix.argmin(), matrix.shape)
-    ends = (matrix.min(), across[least[1]], down[least[0]], matrix.max())
-    low, column, row, high = (_three_digits(float(end)) for end in ends)
+    low, column, row, high = map(_three_digits, (matrix.min(), across[least[1]], down[least[0]], matrix.max()))
     span = f"Values from {low}, at {column} and {row}, to {high}."
     stars = pd.DataFrame({"x": across[matrix.argmin(1)], "y": down}) if best else None
     return heatmap(
