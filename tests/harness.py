@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import gc
+import random
 import subprocess
 import sys
 import typing
@@ -12,6 +13,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 
 import beartype
+import beartype._check.code.codemain as beartype_code
 import hypothesis
 import jaxtyping
 import numpy as np
@@ -26,6 +28,9 @@ gc.disable()
 
 # One thread: sums are then added in one order, and parallel test runs do not fight for cores.
 torch.set_num_threads(1)
+
+# Which item of a list beartype looks at is drawn: not from `random`, which no strategy of Hypothesis may touch.
+beartype_code.getrandbits = random.Random(0).getrandbits
 
 # Modules imported before the hook would go unchecked, and silently.
 if early := sorted(name for name in sys.modules if name.split(".")[0] in PACKAGES):

@@ -1,5 +1,6 @@
 """The hook that checks the library's annotations in these tests is alive."""
 
+import random
 import sys
 
 import jaxtyping
@@ -51,6 +52,13 @@ def halves():
         return x[:, : x.shape[1] // 2] if x.sum() == 0 else x[0]
 
     return first, ran
+
+
+def test_checks_draw_nothing_from_random(halves):
+    """A strategy of Hypothesis may call the library, and touch no global generator."""
+    first, before = halves[0], random.getstate()
+    first(torch.zeros(2, 4), [1, 2, 3])
+    assert random.getstate() == before
 
 
 def test_what_was_right_once_is_looked_at_again_where_it_differs(halves):
