@@ -70,7 +70,7 @@ ROOM, OUTSIDE = 2**20, ("ended from outside, most likely for want of memory", "n
 ROOT = Path(__file__).resolve().parents[1]
 LISTED, KEPT = "tests/mutants.yml", ".mutants/tried.jsonl"
 #: Tests of the house that call every public function.
-HOUSE = ("house/test_bad_input.py", "house/test_out_of_range.py")
+HOUSE = ("house/test_bad_input.py", "house/test_out_of_range.py", "house/test_refusals.py")
 #: Where modules that are nobody's to call have their tests.
 ELSEWHERE = {
     "icl/_checks": ("icl/test_filters.py", "icl/tasks/test_drifts.py", "icl_book/test_claims.py"),

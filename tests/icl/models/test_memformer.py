@@ -193,6 +193,10 @@ def test_memories_start_as_they_say():
     for memory in (NoMemory(L), OneRegister(L), FullTable(L)):
         assert torch.equal(memory.Gamma(), eye)
     assert torch.equal(FullTable(L, rows=4).Gamma(), eye.unsqueeze(-1).expand(L, L, 4))
+    for table in (FullTable(L), FullTable(L, rows=4)):
+        table.weights.data.fill_(1.0)
+        lower = torch.ones(L, L, dtype=torch.float64).tril()
+        assert torch.equal(table.Gamma(), lower if table.weights.dim() == 2 else lower.unsqueeze(-1).expand(L, L, 4))
     first = torch.zeros(L, L, dtype=torch.float64)
     first[:, 0] = 1
     assert torch.equal(Shared(L).Gamma(), first)

@@ -315,6 +315,7 @@ def test_a_stack_is_its_layers_with_residuals():
     assert (plain(u) - second).abs().max() <= 1e-13 * second.abs().max()
     assert torch.equal(plain.predictions(prompt), plain(u)[:, -1, -1])
     full = S6Stack(layers, 3, networks)
+    assert {name.partition(".")[0] for name, _ in full.named_parameters()} == {"layers", "networks", "W"}
     with torch.no_grad():
         full.W.copy_(normal(2, 3, 3, seed=5))
     v = u

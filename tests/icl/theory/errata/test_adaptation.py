@@ -60,6 +60,20 @@ def test_each_erratum_tells_printed_from_mended(erratum, name, lam):
         assert deviation(name, elsewhere, 0.9, 10, 1.0, 0.3, ALL - {erratum}) < 1e-11
 
 
+@pytest.mark.parametrize("gamma", [0.3, 0.9, 1.2])
+def test_what_the_third_erratum_changes(gamma):
+    """1 / gamma stands where gamma should, of a term in sigma_e^2 alone: printed less mended, written out.
+
+    rtol 1e-10: a difference of the two.
+    """
+    lam, n, sigma_e = 0.7, 10, 0.3
+    printed, mended = (
+        adaptation.D3(lam=lam, gamma=gamma, n=n, sigma_w=1.0, sigma_e=sigma_e, mend=mend) for mend in (ALL - {3}, ALL)
+    )
+    expected = 2 * sigma_e**2 * (lam**4 - lam ** (2 * n + 2)) / (gamma * (lam - gamma) * (1 - lam**2))
+    np.testing.assert_allclose(printed - mended, expected, rtol=1e-10)
+
+
 @pytest.mark.parametrize("d", [1, 2, 10])
 def test_the_sixth_erratum_tells_printed_from_mended(d):
     """The printed error for Lambda = I, with erratum 6 mended, is (16); as printed it is right for d = 1 alone.

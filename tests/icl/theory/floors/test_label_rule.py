@@ -96,6 +96,16 @@ def test_what_an_answer_depends_on():
     np.testing.assert_allclose(p[3, 4], 0.5, atol=1e-12)
 
 
+def test_prompts_are_answered_block_by_block(monkeypatch):
+    """As many at a time as fit: prompts of blocks of their own are answered as together."""
+    rule = DriftingRegression(d=1, n=4, gamma=0.9, sigma_w=1.0, sigma_e=0.4)
+    rng = np.random.default_rng(6)
+    x, labels = rng.normal(size=(3, 5, 1)), rng.random((3, 5)) > 0.5
+    together = label_rule.positive_probability(x, labels, rule, sigma_y=0.6)
+    monkeypatch.setattr(label_rule, "_ENTRIES", 1)
+    np.testing.assert_allclose(label_rule.positive_probability(x, labels, rule, sigma_y=0.6), together, rtol=1e-12)
+
+
 def test_one_prompt_alone_is_answered_as_among_its_copies():
     """Of a rule that grows, so that the grid has to reach for the last sentence's; no prompts have no answers."""
     rule = DriftingRegression(d=1, n=11, gamma=1.2, sigma_w=0.5, sigma_e=0.5)
