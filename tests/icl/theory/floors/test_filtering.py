@@ -135,7 +135,7 @@ def test_linear_drift_errors_are_the_joint_posterior(task):
 @pytest.mark.parametrize("sigma_e", [0.0, 0.1, 1.0])
 @pytest.mark.parametrize("gamma", [0.0, 0.9, 1.0, 1.02])
 def test_first_order_is_the_special_case(gamma, sigma_e):
-    """A state of one number is the drift (3): its kernel to rounding, its floor by all three routes to 1e-10."""
+    """A state of one number is the drift (3): its kernel to rounding, its floor by all routes to 1e-10."""
     known = DriftingRegression(d=3, n=20, gamma=gamma, sigma_w=1.5, sigma_e=sigma_e)
     task = LinearDrift(3, 20, F=[[gamma]], Q=[[sigma_e**2]], h=[1.0], P_0=[[1.5**2]])
     np.testing.assert_allclose(task.weight_kernel(), known.weight_kernel(), rtol=1e-13, atol=1e-300)
@@ -145,6 +145,7 @@ def test_first_order_is_the_special_case(gamma, sigma_e):
     for found in (
         filtering.linear_drift_errors(x, task),
         filtering.best_linear_errors(x, known),
+        filtering.best_linear_errors(x, task),
         filtering.genie_errors(x, *genie),
     ):
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-10)
