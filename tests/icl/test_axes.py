@@ -96,6 +96,21 @@ def test_what_fits_is_let_in():
 
 
 @installed
+def test_a_length_that_one_of_several_shapes_fixes_holds_for_what_follows():
+    """Annotations with alternatives fix lengths as one alone does; one that did not fit fixes none."""
+
+    @validated
+    def f(x: Float[Tensor, "n 2"] | Float[Tensor, "m n"], y: Float[Tensor, " n"], z: Float[Tensor, " m"]) -> None: ...
+
+    f(torch.zeros(4, 3), torch.zeros(3), torch.zeros(4))
+    f(torch.zeros(4, 2), torch.zeros(4), torch.zeros(1))
+    with pytest.raises(ValueError, match=r"y must have shape \(3\) to match x, got \(4,\)"):
+        f(torch.zeros(4, 3), torch.zeros(4), torch.zeros(4))
+    with pytest.raises(ValueError, match=r"z must have shape \(4\) to match x, got \(3,\)"):
+        f(torch.zeros(4, 3), torch.zeros(3), torch.zeros(3))
+
+
+@installed
 def test_a_checked_function_is_mapped_and_compiled():
     """In vmap shapes are those without the mapped axis; a compiled graph has no break."""
     half = validated(_halved)

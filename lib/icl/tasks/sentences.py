@@ -138,7 +138,6 @@ class Demonstrations:
         validate_fields(self)
         if self.queries is None:
             object.__setattr__(self, "queries", self.rows)
-        _checks.instance("queries", self.queries, LabelledRows)
         assert self.queries is not None
         if self.queries.d != self.rows.d:
             raise ValueError(f"queries must have the features of rows, {self.rows.d}, got {self.queries.d}")

@@ -18,7 +18,7 @@ def innovations(model: Model, x: Array, y: Array, elapsed: Array) -> tuple[Array
     Covariance and mean are one matrix (P, w): the label takes from both the same multiple of P x. Inputs and elapsed
     times have an axis of labels, of length 1 if all share them.
     """
-    q, noise, prior = model.q, model.noise, model.prior
+    noise, prior = model.noise, model.prior
     K, shape = prior.shape[-1], prior.shape[:-1]
     A = np.zeros((*shape, K, K + 1))
     i, elapsed = np.arange(K), elapsed[..., None, None]
@@ -27,7 +27,7 @@ def innovations(model: Model, x: Array, y: Array, elapsed: Array) -> tuple[Array
     diagonal = flat[..., :: K + 2]
     errors, variances = np.empty((2, len(y), *shape))
     taken, even = np.empty_like(A), bool((elapsed[1:] == elapsed[1:2]).all())
-    keep, gain = model.drift(elapsed[1]) if len(elapsed) > 1 else (None, q)
+    keep, gain = model.drift(elapsed[-1])
     here: Any = np.isfinite(y)
     full = here.all(1)
     for t in range(len(y)):

@@ -130,6 +130,11 @@ def test_settings_are_the_papers_unless_told_otherwise():
     assert (config.optimiser, config.warm_up, config.anneal_to, config.clip) == (rule, 0, 1.0, math.inf)
 
 
+def test_deep_stacks_are_trained_as_the_recorded_ones_were():
+    """The recipe behind the table of *Depth*: another would leave its records' numbers without their settings."""
+    assert training.deep(4) == Config(550, 32, AdamW(0.02, 0.0, 0.9, 0.99), warm_up=20, anneal_to=0.0, clip=0.5)
+
+
 def test_a_gradient_that_is_not_finite_stops_a_training():
     """Where the loss is finite and its gradient is not, training stops with the step and the last finite losses; the
     model is set back, buffers too, to the last state whose loss and gradient were finite.

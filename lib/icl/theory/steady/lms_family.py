@@ -55,14 +55,6 @@ def _settings(task: Any, mu: NonNegatives, lam: Positives, normalised: bool) -> 
     return _Settings(mu, lam, share, share, np.zeros(task.d), s)
 
 
-def _zero_errors(task: DriftingRegression) -> np.ndarray:
-    """Error of the zero predictor at each position."""
-    k = [task.gamma**2 * task.sigma_w**2 + task.sigma_e**2]
-    for _ in range(task.n):
-        k.append(task.gamma**2 * k[-1] + task.sigma_e**2)
-    return np.trace(task.Lambda) * np.array(k)
-
-
 def _refuse_lost_digits(error: Any, zero: Any) -> None:
     """Raise if errors are lost in the rounding of the weights' variance, which they are differences of."""
     if (error < 1e-9 * zero).any():
@@ -96,16 +88,16 @@ def errors(
     f = _settings(task, mu, lam, normalised)
     shape = np.broadcast_shapes(f.mu.shape, f.lam.shape)
     k, c, a = task.gamma**2 * task.sigma_w**2 + task.sigma_e**2, np.zeros((*shape[:-1], task.d)), 0.0
-    mse = np.empty((*shape[:-1], task.n + 1))
+    mse, zero = np.empty((*shape[:-1], task.n + 1)), np.empty(task.n + 1)
     with np.errstate(over="ignore", invalid="ignore"):
         for i in range(task.n + 1):
             e = k - 2 * c + a
-            mse[..., i] = (f.out * e).sum(-1)
+            mse[..., i], zero[i] = (f.out * e).sum(-1), f.out.sum() * k
             square = f.diagonal * e + f.s * (f.across * e).sum(-1, keepdims=True)
             a = f.lam**2 * (a + 2 * f.mu * f.s * (c - a) + f.mu**2 * square)
             c = task.gamma * f.lam * (c + f.mu * f.s * (k - c))
             k = task.gamma**2 * k + task.sigma_e**2
-    _refuse_lost_digits(mse, _zero_errors(task))
+    _refuse_lost_digits(mse, zero)
     # Overflow leaves inf - inf = nan.
     return np.where(np.isnan(mse), np.inf, mse)
 
