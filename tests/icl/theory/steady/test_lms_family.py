@@ -342,10 +342,10 @@ def test_errors_below_rounding_are_refused():
     with rounding. A last error of 2e-9 of the first still is what 60 digits say, to 1e-6; the next is half of it.
     """
     with pytest.raises(ValueError, match=r"task must leave errors of 1e-9 of the zero predictor's"):
-        lms_family.errors(DriftingRegression(2, 30, 1.0, sigma_e=0.0), 1.0, normalised=True)
-    found = lms_family.errors(DriftingRegression(2, 29, 1.0, sigma_e=0.0), 1.0, normalised=True)
-    np.testing.assert_allclose(found, 2.0 * 0.5 ** np.arange(30), rtol=1e-6)
-    np.testing.assert_allclose(found[:20], 2.0 * 0.5 ** np.arange(20), rtol=1e-9)
+        lms_family.errors(DriftingRegression(2, 30, 1.0, sigma_w=2.0, sigma_e=0.0), 1.0, normalised=True)
+    found = lms_family.errors(DriftingRegression(2, 29, 1.0, sigma_w=2.0, sigma_e=0.0), 1.0, normalised=True)
+    np.testing.assert_allclose(found, 8.0 * 0.5 ** np.arange(30), rtol=1e-6)
+    np.testing.assert_allclose(found[:20], 8.0 * 0.5 ** np.arange(20), rtol=1e-9)
 
 
 def in_digits(task, mu, lam, normalised):
