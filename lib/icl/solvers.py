@@ -153,7 +153,7 @@ def gradient_descent(eta: Annotated[_Setting, Gt(0)]) -> Solver:
             [0.5000, 1.0000],
             [0.8750, 1.0000]])
     """
-    size = _setting("eta", eta, above=0)
+    size = _setting("eta", eta)
 
     def init(H: Tensor, b: Tensor, w_0: Tensor) -> Iterate:
         _fits(H, eta=size)
@@ -175,7 +175,7 @@ def momentum(eta: Annotated[_Setting, Gt(0)], beta: Annotated[_Setting, Ge(0), L
         eta: step size, in units of 1/H; :func:`tuned_momentum` gives the best.
         beta: momentum, the share of the last step that is repeated, dimensionless; with 1 it need not converge.
     """
-    size, keep = _setting("eta", eta, above=0), _setting("beta", beta, at_least=0, at_most=1)
+    size, keep = _setting("eta", eta), _setting("beta", beta)
 
     def init(H: Tensor, b: Tensor, w_0: Tensor) -> Velocity:
         _fits(H, eta=size, beta=keep)
@@ -200,7 +200,7 @@ def nesterov(eta: Annotated[_Setting, Gt(0)], beta: Annotated[_Setting, Ge(0), L
         eta: step size, in units of 1/H; :func:`tuned_nesterov` gives the best.
         beta: momentum, the share of the last step that is repeated, dimensionless.
     """
-    size, keep = _setting("eta", eta, above=0), _setting("beta", beta, at_least=0, at_most=1)
+    size, keep = _setting("eta", eta), _setting("beta", beta)
 
     def init(H: Tensor, b: Tensor, w_0: Tensor) -> LookAhead:
         _fits(H, eta=size, beta=keep)

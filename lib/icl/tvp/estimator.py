@@ -73,10 +73,10 @@ def _numbers(name: str, values: Any, columns: Sequence[str] | None = None) -> Ar
     if type(values) is np.ndarray and values.dtype is _FLOAT64 and values.flags.c_contiguous:
         return values
     if isinstance(values, pd.DataFrame):
-        for column in values:
-            if not (pd.api.types.is_numeric_dtype(values[column]) or pd.api.types.is_bool_dtype(values[column])):
+        for column, dtype in values.dtypes.items():
+            if not (pd.api.types.is_numeric_dtype(dtype) or pd.api.types.is_bool_dtype(dtype)):
                 raise ValueError(
-                    f"{name} must hold numbers, column {column!r} has dtype {values[column].dtype}: convert it by "
+                    f"{name} must hold numbers, column {column!r} has dtype {dtype}: convert it by "
                     "pandas.to_numeric, or encode its categories by pandas.get_dummies"
                 )
     try:

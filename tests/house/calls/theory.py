@@ -425,7 +425,7 @@ entry(
     given={"poles": [0.5], "n": 64},
     also=[
         *rows("poles", "must be a list of finite numbers", ["a"], [[0.5]]),
-        *rows("poles", "must be inside the unit circle", [1.0], [-1.5]),
+        *rows("poles", "must be inside the unit circle", [1.0], [0.5, -1.5]),
         *rows("poles", "must be real or in conjugate pairs", [0.5j]),
         ({"poles": [0.999]}, "n must be larger for a pole of size 0.999, got 64"),
     ],

@@ -498,6 +498,7 @@ def test_a_description_tells_settings_apart():
     values = [np.float32(0.5), np.arange(2), torch.ones(1), (1, "a"), {"a": None}, float("nan"), torch.float64, fit]
     expected = [0.5, [0, 1], [1.0], [1, "a"], {"a": None}, "nan", "torch.float64", "icl.experiments.training.fit"]
     assert checkpoint.to_jsonable(values) == expected
+    assert checkpoint.to_jsonable(np.array([[np.inf, 1.0]])) == [["inf", 1.0]]
 
 
 # Bad input

@@ -102,6 +102,15 @@ def naive(rule):
     return attend
 
 
+def test_softmax_drops_weights_as_transformers_has_it_do():
+    """A first token has all its weight on itself: dropped it reads 0, kept it reads twice its value."""
+    ones = torch.ones(20, 1, 3, 2)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)  # torch's dropout takes no generator
+        read = SoftmaxMemory()(ones, ones, ones, dropout=0.5)
+    assert set(read.flatten().tolist()) == {0.0, 2.0}
+
+
 @pytest.mark.parametrize("name", RULES)
 def test_another_attention_is_its_definition(model, tokens, name):
     """Every rule is its sum, or its recurrence, written down anew and hung into the model beside ours."""

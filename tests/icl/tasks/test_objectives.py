@@ -144,3 +144,6 @@ def test_what_is_convex_has_a_bend_of_one_sign():
 def test_weights_of_another_dtype_are_refused():
     with pytest.raises(ValueError, match=r"w must have dtype torch\.float64 to match prompt"):
         KINDS["square"].gradient(drawn("square"), torch.zeros(5, 3))
+    half = torch.ones(2, dtype=torch.half)
+    with pytest.raises(ValueError, match=r"dtype must be torch\.float32 or torch\.float64, got torch\.float16"):
+        KINDS["square"].loss(half, half)

@@ -68,9 +68,11 @@ def test_shares_of_label_words():
     chance.assert_counts(agree.sum(), len(agree), 0.5 + np.arcsin(0.9) / np.pi)
 
 
-def test_tokens_fit_sentences():
+def test_tokens_fit_sentences(as_installed):
     """Tokens that are no whole sentences, or sentences without words, are refused."""
     drawn = LANGUAGE.sample(2, generator=make_generator("fit"))
     for count in (0, 6, 13):
         with pytest.raises(ValueError, match=r"^text must be as many"):
             WordPrompt(drawn.x, drawn.y, drawn.w, drawn.text[:, :1].expand(2, count))
+    with pytest.raises(ValueError, match=r"^text must have shape \(2, any\) to match x, got \(1, 24\)"):
+        WordPrompt(drawn.x, drawn.y, drawn.w, drawn.text[:1])

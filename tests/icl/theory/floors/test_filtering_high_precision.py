@@ -244,4 +244,4 @@ def test_floors_beyond_float64_are_refused():
     with pytest.raises(ValueError, match="must keep all errors within float64"):
         floors.linear_drift_errors(x, LinearDrift(3, 5, [[1e100]], [[1.0]], [1.0], [[1.0]]))
     with pytest.raises(ValueError, match=r"sigma_w gamma\^d must be at most 1e4 sigma_e"):
-        floors.switching_predictions(x, x[..., 0], RegimeSwitching(3, 5, 0.9, sigma_w=1e5, sigma_e=0.1))
+        floors.switching_predictions(x, x[..., 0], RegimeSwitching(3, 5, 0.9, sigma_w=1.2e3, sigma_e=0.1))
