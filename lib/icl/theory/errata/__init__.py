@@ -7,44 +7,22 @@
 """
 
 from icl.theory.errata import adaptation, erratum, memory, selection
-from icl.theory.errata.adaptation import (
-    ADAPTATION,
-    ADAPTATION_STATEMENTS,
-    D1,
-    D2,
-    D3,
-    D4,
-    printed_identity_error,
-    printed_testing_error,
-    printed_training_error,
-)
+from icl.theory.errata.adaptation import ADAPTATION, ADAPTATION_STATEMENTS
 from icl.theory.errata.erratum import Erratum, Statement
-from icl.theory.errata.memory import MEMORY, MEMORY_STATEMENTS, Display, Problem, Tokens, deviation
-from icl.theory.errata.selection import SELECTION, SELECTION_STATEMENTS, printed_beta2
+from icl.theory.errata.memory import MEMORY, MEMORY_STATEMENTS
+from icl.theory.errata.selection import SELECTION, SELECTION_STATEMENTS
 
 __all__ = [
     "ADAPTATION",
     "ADAPTATION_STATEMENTS",
-    "D1",
-    "D2",
-    "D3",
-    "D4",
     "MEMORY",
     "MEMORY_STATEMENTS",
     "SELECTION",
     "SELECTION_STATEMENTS",
-    "Display",
     "Erratum",
-    "Problem",
     "Statement",
-    "Tokens",
     "adaptation",
-    "deviation",
     "erratum",
     "memory",
-    "printed_beta2",
-    "printed_identity_error",
-    "printed_testing_error",
-    "printed_training_error",
     "selection",
 ]
