@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import addresses
-import argument_bounds
 import assets
 import chapters
 import claims_data
 import dates
 import directives
+import docstrings
 import equations
 import figures
 import landing
@@ -239,7 +239,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     """Register everything."""
     dates.settle()
     addresses.setup(app)
-    argument_bounds.setup(app)
+    docstrings.setup(app)
     directives.setup(app)
     landing.setup(app)
     news.setup(app)

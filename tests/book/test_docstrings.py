@@ -1,8 +1,8 @@
-"""Reference pages show the bound of a number beside its argument."""
+"""What reference pages make of docstrings."""
 
 from typing import Annotated
 
-import argument_bounds
+import docstrings
 from annotated_types import Ge, Lt
 
 from icl import filters
@@ -24,7 +24,7 @@ def _documented(gamma: Annotated[float, Ge(0), Lt(1)], d: Count, n: Count, *, la
 def written(documented):
     """The lines of a docstring as the pages get them."""
     lines = documented.__doc__.splitlines()
-    argument_bounds._write(None, "function", "name", documented, None, lines)
+    docstrings._write_bounds(None, "function", "name", documented, None, lines)
     return [line.strip() for line in lines]
 
 
@@ -41,3 +41,16 @@ def test_a_bound_stands_before_what_is_said():
 def test_the_librarys_pages_have_them():
     """A filter's forgetting factor, as a reader looks it up."""
     assert any(line.startswith("lam: (in (0, 1]) forgetting factor") for line in written(filters.rls))
+
+
+def test_formulas_keep_their_lines():
+    """Indented lines after a paragraph, in a list too; not arguments, nor what is marked already."""
+    lines = [
+        *("A law.", "", "    a = b", "", "    c = d", "", "- Of a list,", "  e:", "", "      e = f", ""),
+        *("As code::", "", "    g = h", "", "Args:", "    x: inputs.", "", "    y: labels."),
+    ]
+    marked = lines.copy()
+    docstrings._set_off_formulas(None, "function", "name", written, None, marked)
+    assert [line for line in marked if line not in lines] == [".. code-block:: text", "  .. code-block:: text"]
+    assert marked[2:5] == [".. code-block:: text", "", "    a = b"]
+    assert marked[11:15] == ["  .. code-block:: text", "", "      e = f", ""]

@@ -1,4 +1,4 @@
-"""On the reference pages, the bound of a number beside the argument that it is declared for."""
+"""Docstrings on the reference pages: bounds beside the arguments they are declared for, formulas line by line."""
 
 import inspect
 import re
@@ -19,7 +19,7 @@ def bounds(documented: Any) -> dict[str, str]:
     return {name: str(bound[1]) for name, hint in hints.items() if (bound := _bounds.bound_of(hint))}
 
 
-def _write(app: Sphinx, what: str, name: str, documented: Any, options: Any, lines: list[str]) -> None:
+def _write_bounds(app: Sphinx, what: str, name: str, documented: Any, options: Any, lines: list[str]) -> None:
     """Write each bound before what the docstring says of the argument; arguments told together are told apart."""
     if not (inspect.isclass(documented) or inspect.isfunction(documented)):
         return
@@ -33,6 +33,21 @@ def _write(app: Sphinx, what: str, name: str, documented: Any, options: Any, lin
                 lines[place] = f"{entry[0]}({', '.join(dict.fromkeys(declared))}) {line[entry.end() :]}"
 
 
+def _set_off_formulas(app: Sphinx, what: str, name: str, documented: Any, options: Any, lines: list[str]) -> None:
+    """Mark indented formulas as preformatted text: as quotations their lines would be filled and lose their columns."""
+    marked: list[str] = []
+    text = ""
+    for line in lines:
+        indent = " " * (len(text) - len(text.lstrip()))
+        after_text = text and not marked[-1].strip() and not text.endswith("::") and len(indent) < 4
+        if after_text and line.strip() and line.startswith(indent + "    "):
+            marked += [indent + ".. code-block:: text", ""]
+        marked.append(line)
+        text = line if line.strip() else text
+    lines[:] = marked
+
+
 def setup(app: Sphinx) -> None:
     """Read docstrings before napoleon does, at priority 500."""
-    app.connect("autodoc-process-docstring", _write, priority=400)
+    app.connect("autodoc-process-docstring", _write_bounds, priority=400)
+    app.connect("autodoc-process-docstring", _set_off_formulas, priority=400)
