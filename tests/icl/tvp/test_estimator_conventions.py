@@ -188,8 +188,13 @@ def test_questions_that_cannot_be_answered_are_refused():
 
 
 def test_the_chart_has_a_panel_for_each_coefficient():
-    """The coefficients after each row, or smoothed, by name."""
-    for smooth in (False, True):
-        drawn = fitted().plot(smooth=smooth).to_dict()
+    """The coefficients after each row, or smoothed, by name; along dates if the rows have them."""
+    for smooth, x, kind in (
+        (False, X, "temporal"),
+        (True, X, "temporal"),
+        (False, X.reset_index(drop=True), "quantitative"),
+    ):
+        drawn = fitted(x, Y.to_numpy()).plot(smooth=smooth).to_dict()
         values = pd.DataFrame(next(iter(drawn["datasets"].values())))
         assert set(values["coefficient"]) == {"intercept", "heat", "wind"}
+        assert [layer["encoding"]["x"]["type"] for layer in drawn["spec"]["layer"]] == [kind] * 2

@@ -389,6 +389,7 @@ def test_weights_without_a_past():
     for found in (fw.best_gla, fw.best_normalised_gla, fw.best_delta, fw.best_unit_delta, fw.free_gates, fw.zoh_gates):
         np.testing.assert_allclose(found(law).error, law.zero_error, rtol=1e-12)
     assert large_d.kalman_floor(law) == law.zero_error
+    assert not fw.zoh_gates(law).b.any()
 
 
 def test_steady_errors_under_heavy_noise():
