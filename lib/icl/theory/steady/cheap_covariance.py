@@ -9,15 +9,13 @@ of P,
 
 and differ in what is kept: :class:`Blocks` of the diagonal (`Blocks(1)` is a diagonal P), the r best known directions
 (:class:`LowRank`), the keys since the last restart (:class:`Restarted`), every m-th key (:class:`Thinned`), all of P in
-few bits (:class:`Rounded`), or nothing but fixed variances (:class:`Frozen`). :func:`summary_errors` runs one. Labels
-are not needed: it propagates the true error covariance under such gains beside the filter's own P. Where P is the
-conditional mean of the true covariance given the summary, P is unbiased and the filter optimal for that summary of the
-keys; the chapter *A cheaper covariance* proves it. Blocks, low rank and restarts are of that kind for
-white Gaussian keys.
+few bits (:class:`Rounded`), or nothing but fixed variances (:class:`Frozen`). :func:`summary_errors` runs one, without
+labels: it propagates the true error covariance beside the filter's own P. Where P is the conditional mean of the true
+covariance given the summary, it is unbiased and the filter optimal for that summary (proof in the chapter *A cheaper
+covariance*); blocks, low rank and restarts are of that kind for white Gaussian keys.
 
-As d grows the error of such a filter depends on one number, the spread of P's eigenvalues (:func:`eps_spread`), and
-three of the kinds have curves of their own (:func:`eps_blocks`, :func:`eps_low_rank`, :func:`eps_thinned`): mean field,
-checked by Monte Carlo.
+As d grows the error depends on one number, the spread of P's eigenvalues (:func:`eps_spread`); for three kinds it is
+known in the mean field (:func:`eps_blocks`, :func:`eps_low_rank`, :func:`eps_thinned`).
 """
 
 from collections.abc import Callable
