@@ -268,7 +268,7 @@ def each_moves(watched):
                 watched.redrawn(figure, before)
         switches = figure.locator("input[role=switch]")
         for switch in switches.all():
-            words = figure.get_by_text(_said(switch), exact=True)
+            words = figure.get_by_text(_label(switch), exact=True)
             for turn in (lambda switch=switch: switch.press("Space"), words.click):
                 before, on = watched.shown(figure), switch.is_checked()
                 turn()
@@ -276,11 +276,11 @@ def each_moves(watched):
                 assert switch.is_checked() != on
         for kind, controls in (("slider", sliders), ("switch", switches)):
             for control in controls.all():
-                assert figure.get_by_role(kind, name=_said(control), exact=True).count() == 1
+                assert figure.get_by_role(kind, name=_label(control), exact=True).count() == 1
     assert not watched.faults
 
 
-def _said(control):
+def _label(control):
     """What a control's label says, but for its number."""
     return control.locator("xpath=..").locator("span").text_content()
 

@@ -47,7 +47,7 @@ installed = pytest.mark.usefixtures("as_installed")
 
 
 @validated
-def _told(
+def _accepted(
     x: Float[Tensor, "*batch n d"],
     y: Float[Tensor, "*batch n"],
     w: Float[Tensor, " d"] | Float[Tensor, "n d"] | None = None,
@@ -81,7 +81,7 @@ X, Y = torch.zeros(4, 3, 2), torch.zeros(4, 3)
 def test_a_refusal_names_argument_shape_and_what_fits(wrong, message):
     """By place and by name; lengths that other arguments have told are said as numbers."""
     with pytest.raises(ValueError, match="must") as refused:
-        _told(**{"x": X, "y": Y} | wrong)
+        _accepted(**{"x": X, "y": Y} | wrong)
     assert str(refused.value) == message
 
 
@@ -89,10 +89,10 @@ def test_a_refusal_names_argument_shape_and_what_fits(wrong, message):
 def test_what_fits_is_let_in():
     """None where it is allowed, either member of a union, sizes of one, no trials."""
     for more in ({}, {"w": X[0, 0]}, {"w": X[0]}, {"gate": Y[0, :1], "start": X[0, 0], "w": None}, {"start": X[:, 0]}):
-        assert _told(X, Y, **more) == "let in"
-    assert _told(X[0], Y[0]) == _told(X[:0], y=Y[:0]) == "let in"
+        assert _accepted(X, Y, **more) == "let in"
+    assert _accepted(X[0], Y[0]) == _accepted(X[:0], y=Y[:0]) == "let in"
     with pytest.raises(TypeError, match="required positional argument"):
-        _told(X)
+        _accepted(X)
 
 
 @installed
