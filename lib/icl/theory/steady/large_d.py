@@ -2,7 +2,7 @@
 
 In that limit the layers of :mod:`icl.theory.steady.fast_weights` and the floor depend on two numbers: s = d (1 -
 gamma^2), d over the weights' memory, and v = sigma_y^2 / (d k), the labels' noise over their signal. The floor follows
-from the error of the smoother (past and future labels) (:func:`smoother_large_d`, :func:`kalman_large_d`; proved in
+from the error of the smoother, which sees past and future labels (`smoother_large_d`, `kalman_large_d`; proved in
 *The price of not knowing the future*, and for drifts of any spectrum in :mod:`icl.theory.steady.spectra`);
 :func:`kalman_floor` corrects it for finite d.
 """
