@@ -11,7 +11,6 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from numpy.typing import NDArray
 from icl import _files
 from icl._bounds import NonNegative, validated
 from icl_book._compare import NotReal, coarse_dtype, differ, numbers
-from icl_book.claims import _REPOSITORY, folder
+from icl_book.claims import folder
 
 #: MIME type of a self-check in a notebook's output, from which the book's tests collect it.
 EXERCISE_MIME = "application/vnd.icl.exercise+json"
@@ -172,8 +171,9 @@ def seal(
             _refuse_unstable(f"what comes out of {label!r} {why}", mistake, cases, atol)
         wrong = {why: _numbers(mistake, cases) for why, mistake in (mistakes or {}).items()}
         if mistakes is not None or not _matches_sealed(label, answers):
-            _answers_path(label).parent.mkdir(exist_ok=True)
-            _files.write(_answers_path(label), _serialise(answers, wrong))
+            path = folder("answers") / f"{label}.json"
+            path.parent.mkdir(exist_ok=True)
+            _files.write(path, _serialise(answers, wrong))
     if not _matches_sealed(label, answers):
         raise ValueError(f"{label!r} is sealed with other answers: tools/freeze_answers.py writes them anew")
 
@@ -212,11 +212,6 @@ class _Sealed:
 
 def _should_reseal() -> bool:
     return bool(os.environ.get("ICL_SEAL"))
-
-
-def _answers_path(label: str) -> Path:
-    """Path of a label's sealed answers."""
-    return _REPOSITORY / "book" / "answers" / f"{label}.json"
 
 
 def _answers(reference: Callable[..., Any], cases: Sequence[dict[str, Any]]) -> list[NDArray[np.float64]]:

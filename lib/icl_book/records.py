@@ -24,7 +24,7 @@ import pandas as pd
 
 from icl import _files, _source
 from icl_book import closure
-from icl_book.claims import _REPOSITORY, VerdictChanged, folder
+from icl_book.claims import VerdictChanged, folder
 
 
 def _computes(module: str) -> bool:
@@ -120,7 +120,9 @@ def record(
         raise ValueError(f"seconds must be positive and finite, got {seconds!r}")
     if not re.fullmatch(r"[\w.-]*\w[\w.-]*", id):
         raise ValueError(f"id must be a file's name of letters, digits, '.', '_' and '-', got {id!r}")
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=_REPOSITORY, capture_output=True, text=True, check=False)
+    commit = subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=folder("results"), capture_output=True, text=True, check=False
+    )
     provenance = {
         "command": command,
         "config": config,

@@ -196,7 +196,6 @@ def test_large_arguments_are_told_by_their_shape():
 @pytest.fixture
 def book(monkeypatch, tmp_path):
     """The folder of a book without answers, for this test alone."""
-    monkeypatch.setattr(exercises, "_REPOSITORY", tmp_path)
     monkeypatch.setattr(exercises, "folder", lambda name: tmp_path / "book" / name)
     (tmp_path / "book").mkdir()
     return tmp_path / "book"

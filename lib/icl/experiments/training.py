@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from icl import _checks
 from icl._bounds import Count, Natural, NonNegative, Positive, UnitInterval, validate_fields, validated
-from icl.experiments.checkpoint import _Checkpointer, _State
+from icl.experiments._training_state import Checkpointer, TrainingState
 
 
 @dataclass(frozen=True)
@@ -196,8 +196,8 @@ def fit(
     first = parameters[0]
     generators = _generators(generator, extra_generators, first.dtype)
     optimiser = _adamw(config.optimiser, parameters, fused=fused)
-    state = _State(model, optimiser, generators)
-    checkpointer = _Checkpointer(state, checkpoint, {"config": config, "task": task}, checkpoint_every, snapshot_every)
+    state = TrainingState(model, optimiser, generators)
+    checkpointer = Checkpointer(state, checkpoint, {"config": config, "task": task}, checkpoint_every, snapshot_every)
     start, history = checkpointer.start, checkpointer.losses
     if callback:
         callback(start, model)
@@ -273,7 +273,7 @@ def _check_losses(losses: Any, history: list[np.ndarray]) -> Tensor:
     return losses
 
 
-def _check_finite(step: int, losses: np.ndarray, norm: Tensor, checkpointer: _Checkpointer) -> None:
+def _check_finite(step: int, losses: np.ndarray, norm: Tensor, checkpointer: Checkpointer) -> None:
     """Raise `Diverged` if a loss or the gradient's norm is not finite."""
     if not np.isfinite(losses).all():
         raise _diverged(step, f"losses {losses.tolist()}", checkpointer)
@@ -281,7 +281,7 @@ def _check_finite(step: int, losses: np.ndarray, norm: Tensor, checkpointer: _Ch
         raise _diverged(step, f"a gradient of norm {norm.item()} at losses {losses.tolist()}", checkpointer)
 
 
-def _diverged(step: int, what: str, checkpointer: _Checkpointer) -> Diverged:
+def _diverged(step: int, what: str, checkpointer: Checkpointer) -> Diverged:
     """Set the model back to its last good state and return the error, which quotes the last finite losses."""
     checkpointer.rewind_model()
     before = checkpointer.losses[step - 2].tolist() if step > 1 else []

@@ -24,20 +24,18 @@ from icl._bounds import Count, OpenUnit, Positive, validated
 from icl.kalman_updates import downdate, innovation
 from icl.models._settings import gate_of_size, log_odds_parameter, log_parameter, nonzero_power
 from icl.models.fast_weights import (
+    DecayingWeights,
     FastWeights,
     Gate,
     KalmanState,
     LFOMState,
+    LinearReadout,
     MesaState,
     Weights,
-    _Estimating,
-    _Fading,
-    _Inputs,
-    _Labels,
 )
 
 
-class DeltaRule(_Fading):
+class DeltaRule(DecayingWeights):
     """Delta rule, w <- lam (w + mu (y - w'x) x): gradient descent on (y - w'x)^2 / 2 with weight decay.
 
     Args:
@@ -59,7 +57,7 @@ class DeltaRule(_Fading):
         return Weights(self.lam * torch.addcmul(state.w_hat, x, self.mu * error))
 
 
-class GatedDelta(_Estimating):
+class GatedDelta(LinearReadout):
     """Gated delta rule on unit keys, w <- lam_i (w + beta_i (y - w'x) x / x'x) [Yang et al. 2024].
 
     lam_i = sigmoid(logit(lam) + forget(x_i, y_i)), beta_i = 2 sigmoid(logit(beta / 2) + write(x_i, y_i)) in (0, 2),
@@ -91,11 +89,11 @@ class GatedDelta(_Estimating):
         self.log_odds = log_odds_parameter("lam", lam, dtype)
         self.log_odds_beta = log_odds_parameter("beta", beta, dtype, most=2.0)
 
-    def lam(self, x: _Inputs, y: _Labels) -> Float[Tensor, "*#batch"]:
+    def lam(self, x: Float[Tensor, "batch d"], y: Float[Tensor, " batch"]) -> Float[Tensor, "*#batch"]:
         """Decay of each token."""
         return torch.sigmoid(self.log_odds + self.forget(x, y))
 
-    def beta(self, x: _Inputs, y: _Labels) -> Float[Tensor, "*#batch"]:
+    def beta(self, x: Float[Tensor, "batch d"], y: Float[Tensor, " batch"]) -> Float[Tensor, "*#batch"]:
         """Write strength of each token."""
         return 2 * torch.sigmoid(self.log_odds_beta + self.write(x, y))
 
@@ -104,7 +102,7 @@ class GatedDelta(_Estimating):
         return Weights(self.lam(x, y).unsqueeze(-1) * torch.addcmul(state.w_hat, x, gain.unsqueeze(-1)))
 
 
-class Longhorn(_Estimating):
+class Longhorn(LinearReadout):
     """Longhorn, w <- lam (w + (y - w'x) x / (eps + x'x)): argmin over v of ||v - w||^2 + (y - v'x)^2 / eps, decayed.
 
     Args:

@@ -231,7 +231,7 @@ class FastWeights(Causal, Generic[S]):
         raise NotImplementedError
 
 
-class _Estimating(FastWeights[Weights]):
+class LinearReadout(FastWeights[Weights]):
     """Base class of layers whose state is the estimate w, read as w'x."""
 
     def _start(self, w_hat: Tensor) -> Weights:
@@ -241,7 +241,7 @@ class _Estimating(FastWeights[Weights]):
         return (state.w_hat * x).sum(-1)
 
 
-class LinearAttention(_Estimating):
+class LinearAttention(LinearReadout):
     """Linear attention, w <- w + mu y x: a Hebbian update, one gradient step on the unbounded loss -y w'x an example.
 
     Args:
@@ -265,7 +265,7 @@ class LinearAttention(_Estimating):
         return Weights(torch.addcmul(state.w_hat, x, (self.mu * y).unsqueeze(-1)))
 
 
-class _Fading(_Estimating):
+class DecayingWeights(LinearReadout):
     """Base class of layers with decay lam and write strength mu: one number each, or one a coordinate."""
 
     @validated
@@ -292,7 +292,7 @@ class _Fading(_Estimating):
         return self.log_mu.exp()
 
 
-class GLA(_Fading):
+class GLA(DecayingWeights):
     """Gated linear attention, w <- lam (w + mu y x): one layer (15) with A = mu I.
 
     Args:
@@ -352,7 +352,7 @@ class RetNet(FastWeights[Heads]):
         return (self.c * (state.w_hat * x.unsqueeze(1)).sum(-1)).sum(-1)
 
 
-class Mamba2(_Estimating):
+class Mamba2(LinearReadout):
     """Mamba-2, w <- a_i w + mu Delta_i y x with a_i = exp(-A Delta_i): a data-dependent step size.
 
     Delta_i = softplus(b + gate(x_i, y_i)). A query is a token with label 0, whose own a decays the state before it is

@@ -19,7 +19,7 @@ NO_CALL = named("""
     icl.experiments.checkpoint: check_compatible read write
     icl.experiments.training: Samples
     icl.models.causal: Causal
-    icl.models.fast_weights: FastWeights Gate
+    icl.models.fast_weights: DecayingWeights FastWeights Gate LinearReadout
     icl.models.loading: pretrained sizes untrained
     icl.models.memformer: Memory
     icl.models.surgery: forgetting generate logits_at with_attention
@@ -43,6 +43,7 @@ _BASES = {
     PUBLIC[f"icl.{name}"][0]
     for name in (
         *("filters.Filter", "models.causal.Causal", "models.fast_weights.FastWeights"),
+        *("models.fast_weights.DecayingWeights", "models.fast_weights.LinearReadout"),
         *("tasks.core.Regression", "tasks.objectives.Objective"),
     )
 }

@@ -17,6 +17,7 @@ from shared import started
 from torch import nn
 
 from icl.experiments import checkpoint
+from icl.experiments._training_state import TrainingState
 from icl.experiments.training import AdamW, Config, Diverged, fit
 from icl.models.one_layer import OneLayerGLA
 from icl.profile import make_generator
@@ -455,7 +456,7 @@ def test_a_captured_state_does_not_change_with_the_training():
     """
     model, noise = layer(), make_generator("noise")
     optimiser = torch.optim.AdamW(model.parameters())
-    state = checkpoint._State(model, optimiser, {"noise": noise})
+    state = TrainingState(model, optimiser, {"noise": noise})
 
     def step():
         optimiser.zero_grad()

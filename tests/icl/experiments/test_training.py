@@ -176,8 +176,8 @@ def test_states_are_copied_as_often_as_asked(monkeypatch, tmp_path):
     Planted: a state that is no copy taken for proven, and no copy where one is to be written, are seen.
     """
     taken = []
-    capture = training._State.capture
-    monkeypatch.setattr(training._State, "capture", lambda state: taken.append(1) or capture(state))
+    capture = training.TrainingState.capture
+    monkeypatch.setattr(training.TrainingState, "capture", lambda state: taken.append(1) or capture(state))
 
     def run(steps=9, loss=square, **options):
         taken.clear()

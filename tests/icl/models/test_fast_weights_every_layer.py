@@ -20,11 +20,13 @@ from icl.models.causal import Normalised
 from icl.models.delta_layers import LFOM, DeltaRule, GatedDelta, Kalman, Longhorn, Mesa
 from icl.models.fast_weights import (
     GLA,
+    DecayingWeights,
     FastWeights,
     Gate,
     LengthGate,
     LinearAttention,
     LinearGate,
+    LinearReadout,
     Mamba2,
     RetNet,
     retention,
@@ -83,12 +85,13 @@ def test_every_layer_of_the_library_is_among_these():
     """Every public layer that a module of `icl.models` defines has an example in `layers`."""
     for module in pkgutil.iter_modules(models.__path__, "icl.models."):
         importlib.import_module(module.name)
-    below, kinds = [FastWeights], {type(layer) for layer in layers(1).values()}
+    bases, kinds = {FastWeights, LinearReadout, DecayingWeights}, {type(layer) for layer in layers(1).values()}
+    below = [FastWeights]
     while below:
         kind = below.pop()
         below += kind.__subclasses__()
-        public = kind.__module__.startswith("icl.") and not kind.__name__.startswith("_") and kind is not FastWeights
-        assert kind in kinds or not public, f"{kind.__name__} has no example in layers(): give it one"
+        public = kind.__module__.startswith("icl.") and not kind.__name__.startswith("_")
+        assert kind in kinds | bases or not public, f"{kind.__name__} has no example in layers(): give it one"
 
 
 NAMES = list(layers(1))
