@@ -79,6 +79,7 @@ ELSEWHERE = {
         *("icl_book/test_records.py", "icl_bench/test_results.py"),
     ),
     "icl/_source": ("icl/test_source.py",),
+    "icl/experiments/_training_state": ("icl/experiments/test_checkpoint.py", "icl/experiments/test_training.py"),
     "icl_bench/_markup": ("icl_bench/test_report.py",),
 }
 
