@@ -173,6 +173,7 @@ class FastWeights(Causal, Generic[S]):
         """Keep the dimension."""
         super().__init__()
         self.d = d
+        self._state_shapes: tuple[int, type, dict[str, tuple[int, ...]]] = (-1, type(None), {})
 
     @validated
     def start(self, batch: Count) -> S:
@@ -189,8 +190,6 @@ class FastWeights(Causal, Generic[S]):
             y: their labels.
         """
         self._fits(state, x)
-        _checks.shape("y", y, (len(x),), "to match x")
-        _checks.dtype("y", y, x.dtype, "to match x")
         return self._write(state, x, y)
 
     @validated
@@ -215,11 +214,15 @@ class FastWeights(Causal, Generic[S]):
         like = next(self.parameters())
         _checks.shape("x", x, (None, self.d), "to match the layer")
         _checks.dtype("x", x, like.dtype, "to match the layer")
-        template = self._start(like.new_zeros(len(x), self.d))
-        if type(state) is not type(template):
-            raise ValueError(f"state must be a {type(template).__name__}, as start and step return it, got {state!r}")
-        for part, value in vars(template).items():
-            _checks.shape(f"state.{part}", getattr(state, part), tuple(value.shape), "to match the layer and x")
+        if self._state_shapes[0] != len(x):  # a stream has one batch size
+            template = self._start(like.new_zeros(len(x), self.d))
+            shapes = {part: tuple(value.shape) for part, value in vars(template).items()}
+            self._state_shapes = len(x), type(template), shapes
+        _, kind, shapes = self._state_shapes
+        if type(state) is not kind:
+            raise ValueError(f"state must be a {kind.__name__}, as start and step return it, got {state!r}")
+        for part, shape in shapes.items():
+            _checks.shape(f"state.{part}", getattr(state, part), shape, "to match the layer and x")
 
     def _start(self, w_hat: Tensor) -> S:
         raise NotImplementedError
