@@ -172,7 +172,6 @@ def seal(
         wrong = {why: _numbers(mistake, cases) for why, mistake in (mistakes or {}).items()}
         if mistakes is not None or not _matches_sealed(label, answers):
             path = folder("answers") / f"{label}.json"
-            path.parent.mkdir(exist_ok=True)
             _files.write(path, _serialise(answers, wrong))
     if not _matches_sealed(label, answers):
         raise ValueError(f"{label!r} is sealed with other answers: tools/freeze_answers.py writes them anew")

@@ -197,7 +197,7 @@ def test_large_arguments_are_told_by_their_shape():
 def book(monkeypatch, tmp_path):
     """The folder of a book without answers, for this test alone."""
     monkeypatch.setattr(exercises, "folder", lambda name: tmp_path / "book" / name)
-    (tmp_path / "book").mkdir()
+    (tmp_path / "book" / "answers").mkdir(parents=True)
     return tmp_path / "book"
 
 

@@ -25,6 +25,8 @@ class Causal(nn.Module):
     def checked(self, x: Tensor, y: Tensor) -> None:
         """Refuse a batch of prompts that does not match this model."""
         _checks.shape("x", x, (None, None, self.d), "to match the model")
+        _checks.shape("y", y, tuple(x.shape[:2]), "to match x")
+        _checks.dtype("y", y, x.dtype, "to match x")
         for name, parameter in self.named_parameters():
             _checks.dtype("x", x, parameter.dtype, f"to match the model's parameter {name}")
         if x.shape[1] == 0:

@@ -242,7 +242,9 @@ def test_an_input_of_zero_is_harmless(name, dtype):
 
 
 def test_a_model_without_parameters_is_a_model():
-    """A causal model with nothing to train takes prompts of either dtype, alone and normalised."""
+    """A causal model with nothing to train takes prompts of either dtype, alone and normalised; labels that do not
+    match are refused where `errors` has no annotations, too.
+    """
 
     class Zero(Causal):
         d = 3
@@ -255,6 +257,10 @@ def test_a_model_without_parameters_is_a_model():
         x, y = data(dtype=dtype)
         for model in (Zero(), Normalised(Zero())):
             torch.testing.assert_close(model.errors(x, y), y)
+    with pytest.raises(ValueError, match=r"y must have shape .* to match x"):
+        Zero().errors(x, y[:, 1:])
+    with pytest.raises(ValueError, match=r"y must have dtype torch.float64 to match x"):
+        Zero().errors(x, y.float())
 
 
 def test_a_parameter_of_another_dtype_is_named():

@@ -544,7 +544,7 @@ def delta_shared(law: DriftLaw, spectrum: Float[np.ndarray, " d"]) -> tuple[floa
     least = law.q / (3 * s.sum() * law.k0 + law.sigma_y**2)
     grid = np.unique(np.append(np.linspace(0, 1 / s.max(), 202), np.geomspace(least, 1 / s.max(), 202)[:-1]))
     best = int(np.argmin([error(mu) for mu in grid]))
-    bounds = (grid[max(best - 1, 0)], grid[best + 1])  # at 1 / s_max itself the error still rises
+    bounds = (grid[max(best - 1, 0)], grid[best + 1])  # by 1 / s_max the error rises
     optimum = minimize_scalar(error, bounds=bounds, method="bounded", options={"xatol": 1e-10 * bounds[1]})
     return float(optimum.fun), float(optimum.x)
 
