@@ -1,4 +1,4 @@
-"""Accuracy against time of learned optimisers and of classical methods, in one run. Not part of `make bench`.
+"""Accuracy against time of learned optimisers and of classical methods, in one run. Part of `make bench`.
 
 python benchmarks/pareto.py              print the tables; some minutes
 python benchmarks/pareto.py --record     also write book/results/memformer-pareto{,-errors,-fit}.json

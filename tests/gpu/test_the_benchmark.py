@@ -90,12 +90,12 @@ def test_two_processes_find_what_one_finds(there, tmp_path):
 _RUN = """
 import sys
 from dataclasses import replace
-from icl_bench import cells, running
+from icl_bench import runner, training_jobs
 from icl_bench.budgets import BUDGETS
-loss, steps = cells._loss, []
-cells._loss = lambda *given: steps.append(1) or loss(*given)
+loss, steps = training_jobs._loss, []
+training_jobs._loss = lambda *given: steps.append(1) or loss(*given)
 budget = replace(BUDGETS["small"], steps=int(sys.argv[2]), rates=(8e-3,), seeds=1)
-running.run(["delta-rule"], budget=budget, only_tested=[], device="cuda", quiet=True, folder=sys.argv[1])
+runner.run(["delta-rule"], budget=budget, only_tested=[], device="cuda", quiet=True, folder=sys.argv[1])
 print(len(steps))
 """
 
