@@ -167,7 +167,7 @@ def test_exercises_have_minutes_by_the_rule():
     assert {each.kind for each in found.values()} == set(teaching.KINDS)
     assert all(each.minutes % courses.STEP == 0 for each in found.values())
     assert (courses.PAPER, courses.A_SOLUTION, courses.CODE, courses.A_LINE, courses.OPEN) == (10, 5, 10, 2, 60)
-    rule = "ten minutes plus five times what its solution takes to read; one in code, ten minutes plus two for each line"
+    rule = "ten minutes plus five times what its solution takes to read; one in code, ten minutes plus two for each"
     assert rule in chapters.source(PAGE)
     mask = found["ex-mask"]
     assert (mask.kind, mask.title, mask.page) == ("code", "The mask", "book/adaptation/gated-linear-attention")
